@@ -1,0 +1,22 @@
+"""What an engine process is told at its start. Read once from standard input, never written after."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+Kind = Literal["embedded", "synthetic"]
+
+
+class EngineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One engine. Paths come from the operator, never from a client."""
+
+    kind: Kind = "embedded"
+    slots: int = 8
+    threads: int = 2
+    styles: Path | None = None
+    """Folder of the Mandarin styles, for the embedded engine."""
+    synthetic_rtf: float = 0.02
+    """Seconds of work a second of sound, for the synthetic engine."""

@@ -1,0 +1,1 @@
+"""The asyncio gateway: sessions, sentences, pacing, Opus. Never imports torch or onnxruntime."""

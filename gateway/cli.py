@@ -1,0 +1,60 @@
+"""The command line: `sayflow serve`, `sayflow say`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gateway import logs, supervisor
+from gateway.config import ConfigError, load
+from gateway.say import say
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="sayflow")
+def main() -> None:
+    """Sayflow, a real-time voice gateway: text in over a WebSocket, speech out."""
+
+
+@main.command()
+@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option("--port", type=int, help="Port to listen on; 0 takes a free one.  [default: 8080]")
+@click.option("--ops-port", type=int, help="A port of its own for /healthz, /readyz and /metrics.")
+@click.option("--engine", type=click.Choice(["embedded", "synthetic"]), help="The engine that speaks.")
+@click.option("--slots", type=int, help="Utterances that may be in the engine at once.")
+@click.option("--voice", help="The voice of those who ask for none.")
+@click.option("--config", "path", type=click.Path(path_type=Path), help="A settings file (TOML).")
+def serve(path: Path | None, **options: Any) -> None:
+    """Start the gateway and its engine."""
+    try:
+        config = load(path, overrides(options))
+        logs.configure(config.log_level)
+        code = asyncio.run(supervisor.supervise(config, announce))
+    except (ConfigError, supervisor.StartError) as error:
+        click.echo(f"sayflow: {error}", err=True)
+        sys.exit(supervisor.EXIT_CONFIG)
+    sys.exit(code)
+
+
+def overrides(options: dict[str, Any]) -> dict[str, Any]:
+    """The command line's settings, those that were given."""
+    given = {name: value for name, value in options.items() if value is not None}
+    main_engine = {
+        key: given.pop(option) for option, key in (("engine", "kind"), ("slots", "slots")) if option in given
+    }
+    return given | ({"engines": {"main": main_engine}} if main_engine else {})
+
+
+def announce(address: str) -> None:
+    """Tell the person where the demo page is."""
+    click.echo(f"Sayflow speaks at {address}", err=True)
+
+
+main.add_command(say)
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""The service's settings: frozen, read once, checked before anything starts.
+
+Order of precedence: command line, environment (`SAYFLOW_PORT=...`), the file of `--config` (TOML), defaults.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from gateway.messages import Limits
+
+
+class ConfigError(Exception):
+    """A setting is wrong; the message says which, in one line each."""
+
+
+class EngineSettings(BaseModel, frozen=True, extra="forbid"):
+    """One engine process. A gateway knows it by its link's name."""
+
+    kind: Literal["embedded", "synthetic"] = "embedded"
+    slots: int = Field(8, ge=1, le=4096)
+    threads: int = Field(2, ge=1, le=256)
+    styles: Path | None = None
+    """Folder of the Mandarin styles (embedded engine)."""
+    synthetic_rtf: float = Field(0.02, ge=0.0, le=10.0)
+    """Seconds of work a second of sound (synthetic engine)."""
+
+
+class Config(BaseSettings):
+    """All settings of `sayflow serve`. Times in the unit of their suffix."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="SAYFLOW_", env_nested_delimiter="__", frozen=True, extra="forbid"
+    )
+
+    host: str = "127.0.0.1"
+    port: int = Field(8080, ge=0, le=65535)
+    ops_port: int | None = Field(None, ge=0, le=65535)
+    """Where `/healthz`, `/readyz` and `/metrics` are served instead of on `port`."""
+    engines: dict[str, EngineSettings] = {"main": EngineSettings()}
+    voice: str | None = None
+    """The voice of those who ask for none; the engine's own default otherwise."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    # who may come in
+    token: str | None = Field(None, min_length=1)
+    """The bearer token that clients must show. None: the door is open."""
+    origins: tuple[str, ...] = ()
+    """Web origins that may connect, beside the server's own."""
+
+    # limits, told to clients in `hello`
+    message_bytes: int = Field(65_536, ge=1024)
+    text_chars: int = Field(10_000, ge=1)
+    """Characters of one `text` message."""
+    pending_chars: int = Field(100_000, ge=1)
+    """Characters of one utterance that wait to be spoken; past it the utterance ends as `text_too_long`."""
+    utterances: int = Field(8, ge=1)
+    """Utterances of one socket that may be under way."""
+    lead_ms: int = Field(2000, ge=200)
+    """Audio sent ahead of the listener, `pace: realtime`."""
+    outbound_bytes: int = Field(262_144, ge=65_536)
+    """Bytes that wait for one client; past it the client counts as stalled."""
+    bundle: int = Field(3, ge=1, le=25)
+    """Packets a binary message, where the client does not say."""
+
+    # deadlines
+    auth_s: float = Field(5.0, gt=0)
+    write_deadline_s: float = Field(10.0, gt=0)
+    ping_s: float = Field(15.0, gt=0)
+    queue_wait_s: float = Field(10.0, gt=0)
+    slot_idle_s: float = Field(5.0, gt=0)
+    """An utterance without text for so long gives its slot back."""
+    stall_s: float = Field(3.0, gt=0)
+    """Past its own word by this, an engine is not ready."""
+    stall_kill_s: float = Field(5.0, gt=0)
+    drain_s: float = Field(30.0, ge=0)
+
+    ring_ms: int = Field(8000, ge=500)
+    """Audio that an engine may make ahead of what was taken, a slot."""
+
+    def limits(self, sentence_chars: int) -> Limits:
+        """What `hello` publishes."""
+        return Limits(
+            message_bytes=self.message_bytes,
+            text_chars=self.text_chars,
+            pending_chars=self.pending_chars,
+            utterances=self.utterances,
+            lead_ms=self.lead_ms,
+            write_deadline_s=self.write_deadline_s,
+            sentence_chars=sentence_chars,
+        )
+
+
+def load(path: Path | None, overrides: dict[str, Any]) -> Config:
+    """Read the settings. Raises `ConfigError`."""
+
+    class Sourced(Config):
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            file = (TomlConfigSettingsSource(settings_cls, path),) if path else ()
+            return (init_settings, env_settings, *file)
+
+    if path is not None and not path.is_file():
+        raise ConfigError(f"no such settings file: {path}")
+    try:
+        return Config(**Sourced(**overrides).model_dump())
+    except ValidationError as error:
+        raise ConfigError(
+            "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
+        ) from error
+    except ValueError as error:  # TOML syntax
+        raise ConfigError(f"{path}: {error}") from error

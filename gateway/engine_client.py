@@ -1,0 +1,380 @@
+"""A named link to an engine: connects, hands over the ring, keeps watch, and gives out streams.
+
+The engine's messages become calls on the stream's listener, in order, on the event loop. A link outlives its
+engines: when one is lost every stream fails at once and the link waits for the next incarnation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Final, Literal, Protocol, cast
+
+import structlog
+
+from engine import wire
+from engine.ring import RingReader
+from gateway.errors import EngineFailed, EngineLost, SpeechError
+
+log = structlog.get_logger(__name__)
+
+WATCH_S: Final = 0.1
+"""How often credits are sent and the engine's word is checked."""
+RECONNECT_S: Final = 0.2
+
+State = Literal["starting", "ready", "stalled", "lost"]
+
+
+class Listener(Protocol):
+    """Who hears of a stream."""
+
+    def on_audio(self, chunk: Chunk) -> None:
+        """Samples are in the ring."""
+
+    def on_sentence_done(self, done: wire.SentenceDone) -> None:
+        """All of the sentence's samples came before this."""
+
+    def on_failed(self, error: SpeechError) -> None:
+        """The stream is over and nothing more comes."""
+
+    def lead_ms(self) -> float:
+        """Sound taken from the ring that was not heard yet."""
+
+
+class EngineStream:
+    """One utterance's slot in the engine."""
+
+    def __init__(self, link: EngineLink, ring: RingReader, utterance: int, listener: Listener) -> None:
+        self._link = link
+        self._ring = ring
+        self._slot: wire.Opened | None = None
+        self._written = 0
+        self._read = 0
+        self._credited = 0
+        self._closing = False
+        self.utterance = utterance
+        self.listener = listener
+
+    def submit(self, sentence: int, spans: tuple[wire.Span, ...]) -> None:
+        """Speak this after what was submitted before."""
+        self._link.send(wire.Submit(self.utterance, sentence, spans))
+
+    def close(self) -> None:
+        """No more sentences: the slot comes free when all is made and taken. Idempotent."""
+        if not self._closing:
+            self._closing = True
+            self._link.send(wire.Close(self.utterance))
+
+    def cancel(self) -> None:
+        """Free the slot now. The listener hears nothing more."""
+        self.listener = _nobody
+        self._link.send(wire.Cancel(self.utterance))
+
+    def take(self, chunk: Chunk) -> bytes:
+        """A chunk's samples, int16. Any thread; each chunk once, in order.
+
+        Raises `StaleGeneration` or `CorruptBlock`.
+        """
+        assert self._slot is not None
+        data = self._ring.read(self._slot.slot, self._slot.generation, chunk.start, chunk.stop, chunk.crc)
+        self._read = chunk.stop
+        return data
+
+    # --- for the link -------------------------------------------------------------------------------------
+
+    def opened(self, message: wire.Opened) -> None:
+        """The engine gave the slot."""
+        self._slot = message
+
+    def wrote(self, block: wire.Block) -> None:
+        """The engine wrote a block."""
+        if self._slot is None or block.generation != self._slot.generation:
+            raise wire.LinkError("audio for a slot that was not opened")
+        if not self._written < block.write_pos <= self._read + self._ring.samples:
+            raise wire.LinkError("audio outside the ring's free part")
+        chunk = Chunk(self, self._written, block.write_pos, block.crc)
+        self._written = block.write_pos
+        self.listener.on_audio(chunk)
+
+    def credit(self, sample_rate: int) -> wire.Credit | None:
+        """What the engine has not been told yet."""
+        read = self._read
+        if read == self._credited:
+            return None
+        self._credited = read
+        unheard = int(self.listener.lead_ms() * sample_rate / 1000)
+        return wire.Credit(self.utterance, read, max(0, read - unheard))
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Samples [start, stop) of a stream, in its ring until `take`."""
+
+    stream: EngineStream
+    start: int
+    stop: int
+    crc: int
+
+    @property
+    def samples(self) -> int:
+        """How many."""
+        return self.stop - self.start
+
+    def take(self) -> bytes:
+        """See `EngineStream.take`."""
+        return self.stream.take(self)
+
+
+class _Nobody:
+    def on_audio(self, chunk: Chunk) -> None: ...
+    def on_sentence_done(self, done: wire.SentenceDone) -> None: ...
+    def on_failed(self, error: SpeechError) -> None: ...
+    def lead_ms(self) -> float:
+        return 0.0
+
+
+_nobody: Final = _Nobody()
+
+
+class EngineLink:
+    """A gateway's end of the link named `name`; `run` serves it, incarnation after incarnation."""
+
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        *,
+        ring_ms: int,
+        stall_s: float,
+        stall_kill_s: float,
+        clock: Callable[[], float],
+        on_change: Callable[[], None],
+    ) -> None:
+        self.name = name
+        self._address = address
+        self._ring_ms = ring_ms
+        self._stall_s = stall_s
+        self._stall_kill_s = stall_kill_s
+        self._clock = clock
+        self._on_change = on_change
+        """Called when a slot comes free or the state changes."""
+        self._numbers = count(1)
+        self._streams: dict[int, EngineStream] = {}
+        self._socket: _Socket | None = None
+        self._heard = 0.0
+        self._busy_until = 0.0
+        self.state: State = "starting"
+        self.spec: wire.Ready | None = None
+        """The engine's own description: of the last one, while there is none."""
+        self._ring: RingReader | None = None
+
+    @property
+    def used_slots(self) -> int:
+        """Slots that this gateway holds."""
+        return len(self._streams)
+
+    @property
+    def free_slots(self) -> int:
+        """Slots that `open` can take now."""
+        if self.state != "ready" or self.spec is None:
+            return 0
+        return self.spec.slots - len(self._streams)
+
+    def open(self, *, voice: str, parameters: wire.Parameters, seed: int, listener: Listener) -> EngineStream:
+        """Take a slot, of which one must be free. Sentences may be submitted at once."""
+        assert self.free_slots > 0
+        assert self._ring is not None
+        number = next(self._numbers)
+        stream = EngineStream(self, self._ring, number, listener)
+        self._streams[number] = stream
+        self.send(wire.Open(number, voice, parameters, seed))
+        return stream
+
+    def send(self, message: wire.ToEngine) -> None:
+        """To the engine, if there is one."""
+        if self._socket is not None:
+            self._socket.write(wire.encode(message))
+
+    async def run(self) -> None:
+        """Serve the link until cancelled."""
+        while True:
+            try:
+                await self._serve()
+            except (OSError, wire.LinkError) as error:
+                log.warning("engine link lost", link=self.name, reason=str(error))
+            finally:
+                self._lose("lost", "the engine was lost")
+            await asyncio.sleep(RECONNECT_S)
+
+    # --- one incarnation ----------------------------------------------------------------------------------
+
+    async def _serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        raw = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        with contextlib.closing(raw):
+            await loop.sock_connect(raw, self._address)
+            frames = wire.FrameBuffer()
+            bodies: list[bytes] = []
+            while not bodies:
+                data = await loop.sock_recv(raw, 65536)
+                if not data:
+                    raise wire.LinkError("the engine closed the link before it was ready")
+                bodies = frames.feed(data)
+            ready = wire.decode_from_engine(bodies.pop(0))
+            if not isinstance(ready, wire.Ready):
+                raise wire.LinkError("the engine did not begin with 'ready'")
+            self._ring = self._hand_over(raw, ready)
+            await self._watch(raw, frames, bodies, ready)
+
+    def _hand_over(self, raw: socket.socket, ready: wire.Ready) -> RingReader:
+        samples = ready.sample_rate * self._ring_ms // 1000
+        ring, fd = RingReader.create(ready.slots, samples)
+        try:
+            socket.send_fds(raw, [wire.encode(wire.Hello(samples))], [fd])
+        finally:
+            os.close(fd)
+        return ring
+
+    async def _watch(
+        self, raw: socket.socket, frames: wire.FrameBuffer, bodies: list[bytes], ready: wire.Ready
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        pidfd = os.pidfd_open(ready.pid)
+        try:
+            transport, protocol = await loop.create_connection(
+                lambda: _Socket(frames, self._receive), sock=raw.dup()
+            )
+            try:
+                self.spec = ready
+                self._socket = protocol
+                self._heard = self._clock()
+                self._busy_until = 0.0
+                for body in bodies:
+                    self._receive(body)
+                self._turn("ready")
+                log.info("engine link ready", link=self.name, model=ready.model, slots=ready.slots)
+                while not protocol.lost.done():
+                    await asyncio.wait([protocol.lost], timeout=WATCH_S)
+                    self._send_credits()
+                    self._check_progress(pidfd)
+                raise protocol.lost.result()
+            finally:
+                transport.abort()
+        finally:
+            os.close(pidfd)
+
+    def _check_progress(self, pidfd: int) -> None:
+        """An engine is hung when it says nothing, or runs past its own word."""
+        now = self._clock()
+        overdue = now - self._busy_until if self._busy_until else 0.0
+        late = max(now - self._heard, overdue)
+        if late < self._stall_s:
+            if self.state == "stalled":
+                self._turn("ready")
+        elif late < self._stall_kill_s:
+            if self.state == "ready":
+                log.warning("engine stalled", link=self.name, late_s=round(late, 1))
+                self._lose("stalled", "the engine hangs")
+        else:
+            log.error("engine killed, as it hangs", link=self.name, late_s=round(late, 1))
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            raise wire.LinkError("the engine hung and was killed")
+
+    def _send_credits(self) -> None:
+        assert self.spec is not None
+        for stream in self._streams.values():
+            if credit := stream.credit(self.spec.sample_rate):
+                self.send(credit)
+
+    def _receive(self, body: bytes) -> None:
+        self._heard = self._clock()
+        match wire.decode_from_engine(body):
+            case wire.Audio(blocks):
+                self._wrote(blocks)
+            case wire.Progress(busy_until):
+                self._busy_until = busy_until
+            case wire.SentenceDone() as done:
+                if stream := self._streams.get(done.utterance):
+                    stream.listener.on_sentence_done(done)
+            case wire.Opened() as opened:
+                if stream := self._streams.get(opened.utterance):
+                    stream.opened(opened)
+            case wire.Closed(utterance):
+                self._free(utterance)
+            case wire.Failed(utterance, code, message):
+                if stream := self._free(utterance):
+                    stream.listener.on_failed(EngineFailed(message, code=code))
+            case wire.Checkpoint():
+                pass  # carried by the link; nothing resumes from one yet
+            case wire.Ready():
+                raise wire.LinkError("a second 'ready'")
+
+    def _wrote(self, blocks: Sequence[wire.Block]) -> None:
+        for block in blocks:
+            if stream := self._streams.get(block.utterance):
+                stream.wrote(block)
+
+    def _free(self, utterance: int) -> EngineStream | None:
+        stream = self._streams.pop(utterance, None)
+        self._on_change()
+        return stream
+
+    def _lose(self, state: State, reason: str) -> None:
+        """No engine is there to speak: every stream fails."""
+        if state == "lost":
+            self._socket = None
+            self._ring = None
+            streams, self._streams = self._streams, {}
+        else:
+            streams = dict(self._streams)
+        if self.state != "starting":
+            self._turn(state)
+        for stream in streams.values():
+            listener = stream.listener
+            if state == "stalled":
+                stream.cancel()
+            listener.on_failed(EngineLost(reason, retry_after_ms=2000))
+
+    def _turn(self, state: State) -> None:
+        self.state = state
+        self._on_change()
+
+
+class _Socket(asyncio.Protocol):
+    """Moves bytes; `lost` ends with the connection, or with what was wrong with what came by it."""
+
+    def __init__(self, frames: wire.FrameBuffer, receive: Callable[[bytes], None]) -> None:
+        self._frames = frames
+        self._receive = receive
+        self._transport: asyncio.Transport | None = None
+        self.lost: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+
+    def write(self, data: bytes) -> None:
+        """Never waits. The engine's control thread always reads, so little can wait here."""
+        assert self._transport is not None
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for body in self._frames.feed(data):
+                self._receive(body)
+        except wire.LinkError as error:
+            self._end(error)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(wire.LinkError("the engine closed the link"))
+
+    def _end(self, error: Exception) -> None:
+        if not self.lost.done():
+            self.lost.set_result(error)

@@ -1,0 +1,119 @@
+"""The heartbeat of playout: every 20 ms, encode what is due on one worker thread, then send it.
+
+One executor call a tick for all tracks costs a small part of one call a packet. A track's first sound does
+not wait for the tick: `kick` encodes its first message on the loop, a fraction of a millisecond.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, Protocol
+
+import structlog
+
+from gateway.errors import SpeechError
+from gateway.messages import AudioMessage
+from gateway.playout import BURST
+from gateway.track import Starts, Track
+
+log = structlog.get_logger(__name__)
+
+TICK_S: Final = 0.020
+
+
+class Player(Protocol):
+    """An utterance, as the pump sees it."""
+
+    @property
+    def track(self) -> Track:
+        """Its sound."""
+
+    @property
+    def is_blocked(self) -> bool:
+        """The client does not take what it was sent."""
+
+    async def play(self, messages: Sequence[Starts | AudioMessage], now: float) -> None:
+        """Hand these to the client's outbox."""
+
+    def on_tick(self, now: float) -> None:
+        """Time passed."""
+
+    def fail(self, error: SpeechError) -> None:
+        """The sound cannot be trusted; the utterance ends."""
+
+
+class Pump:
+    """All tracks of a gateway."""
+
+    def __init__(self, *, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._players: dict[Track, Player] = {}
+        self._encoding: frozenset[Track] = frozenset()
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="opus")
+
+    def add(self, player: Player) -> None:
+        """Play its track from now on."""
+        self._players[player.track] = player
+
+    def discard(self, player: Player) -> None:
+        """Play no more of it. A batch under way may still read its ring; nothing of that is sent."""
+        self._players.pop(player.track, None)
+
+    async def kick(self, player: Player) -> None:
+        """First sound is there: send it now."""
+        track = player.track
+        if (
+            track in self._players
+            and track.is_fresh
+            and track not in self._encoding
+            and not player.is_blocked
+        ):
+            track.encode(1)
+            await self._dispatch(player, 1)
+
+    async def run(self) -> None:
+        """Tick until cancelled. Deadlines are absolute, so that lateness does not add up."""
+        deadline = self._clock()
+        try:
+            while True:
+                deadline = max(deadline + TICK_S, self._clock() - 10 * TICK_S)
+                await asyncio.sleep(deadline - self._clock())
+                await self._tick(self._clock())
+        finally:
+            self._executor.shutdown(wait=True)
+
+    async def _tick(self, now: float) -> None:
+        due: list[tuple[Player, int]] = []
+        for player in list(self._players.values()):
+            player.on_tick(now)
+            if not player.is_blocked and (count := player.track.due(now)):
+                due.append((player, count))
+        if not due:
+            return
+        # What fills a new lead goes out a batch at a time, so that no batch is much longer than a tick.
+        self._encoding = frozenset(player.track for player, _ in due)
+        work = [(player.track, count) for player, count in due]
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._executor, _encode, work)
+        finally:
+            self._encoding = frozenset()
+        for player, count in due:
+            if player.track in self._players:
+                await self._dispatch(player, count)
+
+    async def _dispatch(self, player: Player, count: int) -> None:
+        now = self._clock()
+        try:
+            messages = player.track.dispatch(count, now)
+        except SpeechError as error:
+            player.fail(error)
+            return
+        if messages:
+            await player.play(messages, now)
+
+
+def _encode(work: Sequence[tuple[Track, int]]) -> None:
+    for track, count in work:
+        track.encode(min(count, BURST))
