@@ -69,6 +69,8 @@ class Session:
     async def run(self) -> None:
         """Serve the client until either side closes. Whatever it held is free on return."""
         self._services.metrics.sessions.inc()
+        opened = self._services.clock()
+        log.info("session opened", session=self.id)
         reader = asyncio.create_task(self._read(), name=f"read {self.id}")
         watch = asyncio.create_task(self._watch(), name=f"watch {self.id}")
         try:
@@ -83,7 +85,17 @@ class Session:
             if isinstance(result, Exception):
                 log.error("session crashed", session=self.id, exc_info=result)
                 self.hang_up(CloseCode.INTERNAL, "internal error")
-        await self._close(self._hangup.result() if self._hangup.done() else Hangup(CloseCode.NORMAL, ""))
+        hangup = self._hangup.result() if self._hangup.done() else Hangup(CloseCode.NORMAL, "")
+        await self._close(hangup)
+        log.info(
+            "session closed",
+            session=self.id,
+            code=self._socket.close_code,
+            reason=hangup.reason,
+            seconds=round(self._services.clock() - opened, 3),
+            utterances=self._streams,
+            bytes=self._outbox.sent_bytes,
+        )
 
     def hang_up(self, code: CloseCode, reason: str) -> None:
         """End the session with this code; the first call counts."""
