@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
@@ -16,7 +15,7 @@ class EngineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     kind: Kind = "embedded"
     slots: int = 8
     threads: int = 2
-    styles: Path | None = None
+    styles: str | None = None
     """Folder of the Mandarin styles, for the embedded engine."""
     synthetic_rtf: float = 0.02
     """Seconds of work a second of sound, for the synthetic engine."""

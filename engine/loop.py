@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import structlog
 
@@ -34,6 +34,9 @@ from engine.wire import (
 )
 
 log = structlog.get_logger(__name__)
+
+BEGIN_LIMIT_S: Final = 5.0
+"""Opening slots and reading the sentences of a step is over by then."""
 
 
 class Link(Protocol):
@@ -153,7 +156,7 @@ class StepLoop:
             fresh = {stream for stream in batch if stream.current is None}
             for stream in fresh:
                 stream.current = stream.waiting.popleft()
-            self.busy_until = self._clock() + self._model.step_limit_s([stream.slot for stream in batch])
+            self.busy_until = self._clock() + BEGIN_LIMIT_S
         for slot in stale:
             self._model.close(slot)
         failed = self._begin(batch, fresh)
@@ -187,8 +190,10 @@ class StepLoop:
     def _call(self, batch: Sequence[Stream[Link]]) -> dict[int, Output]:
         if not batch:
             return {}
+        slots = [stream.slot for stream in batch]
+        self.busy_until = self._clock() + self._model.step_limit_s(slots)
         try:
-            return {output.slot: output for output in self._model.step([stream.slot for stream in batch])}
+            return {output.slot: output for output in self._model.step(slots)}
         except Exception:
             # The model could not say whose row it was: none of the batch has an output, and each fails.
             log.exception("model step failed", batch=len(batch))

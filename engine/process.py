@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -44,7 +45,8 @@ def load(config: EngineConfig) -> SpeechModel:
         return SyntheticModel(slots=config.slots, rtf=config.synthetic_rtf)
     from engine.embedded.model import EmbeddedModel
 
-    return EmbeddedModel(slots=config.slots, threads=config.threads, styles=config.styles)
+    styles = Path(config.styles) if config.styles else None
+    return EmbeddedModel(slots=config.slots, threads=config.threads, styles=styles)
 
 
 class Peer:
@@ -235,12 +237,21 @@ def serve(model: SpeechModel, listener: socket.socket) -> None:
         signal.signal(number, lambda *_: control.stop())
     signal.set_wakeup_fd(control.wake.fileno(), warn_on_full_buffer=False)
     # A daemon: a step that never ends must not keep a process that was told to go.
-    steps = threading.Thread(target=loop.run, name="step", daemon=True)
+    steps = threading.Thread(target=_step, args=(loop,), name="step", daemon=True)
     steps.start()
     log.info("engine ready", model=model.spec.name, slots=model.spec.slots)
     control.run()
     loop.stop()
     steps.join(timeout=2.0)
+
+
+def _step(loop: StepLoop) -> None:
+    """The step thread. Without it the process would answer and never speak: it ends with it."""
+    try:
+        loop.run()
+    except BaseException:
+        log.exception("the step thread crashed")
+        os._exit(1)
 
 
 def main() -> int:

@@ -6,11 +6,8 @@ A command over `client`; the sound goes to a `sinks.Sink`. Must not import `engi
 from __future__ import annotations
 
 import asyncio
-import codecs
-import os
 import signal
 import sys
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -22,11 +19,21 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from gateway.client import CannotConnect, Client, StartOptions, connect
 from gateway.client_utterance import ClientError, Ended, Utterance, is_terminal, outcome_of
-from gateway.messages import FRAME_MS, AudioMessage, Cancelled, Done, Error, Format, Language, SampleRate
+from gateway.messages import (
+    FRAME_MS,
+    AudioMessage,
+    Cancelled,
+    Done,
+    Error,
+    Format,
+    Hello,
+    Language,
+    SampleRate,
+)
 from gateway.sinks import OPUS_SUFFIXES, WAV_SUFFIX, Sink, SoundFile, find_player
+from gateway.stdin import read_pieces
 
 DEFAULT_URL: Final = "ws://127.0.0.1:8080/v1/stream"
-READ_BYTES: Final = 4096
 CANCEL_S: Final = 3.0
 """How long Ctrl-C waits for the server to confirm that the utterance was cancelled."""
 
@@ -105,7 +112,19 @@ class Speaking:
         main = asyncio.current_task()
         assert main is not None
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, self._interrupt, main)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._interrupt, main)
+        try:
+            await self._converse()
+            await self._sink.close(keep=self._keeps())
+        except asyncio.CancelledError:
+            self.report.outcome = "interrupted"
+            await self._sink.close(keep=self._keeps())
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+    async def _converse(self) -> None:
         try:
             async with connect(self._request.url, token=self._request.token) as client:
                 await self._speak(client)
@@ -113,22 +132,21 @@ class Speaking:
             self.report.outcome, self.report.message = "cannot_connect", _with_hint(error)
         except ClientError as error:
             self.report.outcome, self.report.message = "connection_lost", str(error)
-        except asyncio.CancelledError:
-            self.report.outcome = "interrupted"
-        finally:
-            loop.remove_signal_handler(signal.SIGINT)
-            # A file of nothing helps nobody; a file up to where Ctrl-C struck was asked for.
-            whole = self.report.outcome == "done"
-            playing = self._request.path is None
-            keep = self.report.packets > 0 and (whole or (self._interrupted and not playing))
-            await self._sink.close(keep=keep)
-            if keep and self._request.path is not None:
-                self.report.file = str(self._request.path)
+
+    def _keeps(self) -> bool:
+        """A file of nothing helps nobody; a file up to where Ctrl-C struck was asked for."""
+        report = self.report
+        keeps = report.packets > 0 and (
+            report.outcome == "done" or (report.outcome == "interrupted" and self._request.path is not None)
+        )
+        if keeps and self._request.path is not None:
+            report.file = str(self._request.path)
+        return keeps
 
     def _interrupt(self, main: asyncio.Task[None]) -> None:
         """The first Ctrl-C cancels the utterance, the next one the command."""
         utterance = self._utterance
-        if self._interrupted or utterance is None:
+        if self._interrupted or utterance is None or utterance.ended is not None:
             main.cancel()
             return
         self._interrupted = True
@@ -157,7 +175,7 @@ class Speaking:
             return
         self.report.outcome = "interrupted" if self._interrupted else outcome_of(ended)
         if isinstance(ended, Error):
-            self.report.message = _explain(ended)
+            self.report.message = _explain(ended, client.hello)
         elif isinstance(ended, Done):
             self.report.truncated, self.report.dropped = ended.truncated, ended.dropped
 
@@ -218,32 +236,6 @@ class Speaking:
             )
 
 
-async def read_pieces(fd: int) -> AsyncIterator[str]:
-    """Text from a descriptor, as soon as there is any; bytes that are no UTF-8 become U+FFFD."""
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    while True:
-        await _await_readable(fd)
-        data = os.read(fd, READ_BYTES)
-        piece = decoder.decode(data, final=not data)
-        if piece:
-            yield piece
-        if not data:
-            return
-
-
-async def _await_readable(fd: int) -> None:
-    loop = asyncio.get_running_loop()
-    readable = asyncio.Event()
-    try:
-        loop.add_reader(fd, readable.set)
-    except PermissionError:
-        return  # A regular file cannot be polled, and never has to be waited for.
-    try:
-        await readable.wait()
-    finally:
-        loop.remove_reader(fd)
-
-
 def _with_hint(error: CannotConnect) -> str:
     match error.status:
         case None:
@@ -254,7 +246,9 @@ def _with_hint(error: CannotConnect) -> str:
             return str(error)
 
 
-def _explain(error: Error) -> str:
+def _explain(error: Error, hello: Hello) -> str:
+    if error.code == "unknown_voice":
+        return f"{error.message} ({error.code}): {', '.join(voice.id for voice in hello.voices)}"
     later = f"; try again in {error.retry_after_ms / 1000:g} s" if error.retry_after_ms is not None else ""
     return f"{error.message} ({error.code}){later}"
 
@@ -296,7 +290,7 @@ def _run(request: Request, sink: Sink, *, as_json: bool) -> int:
         click.echo(f"the voice could not say the text at characters {places}", err=True)
     if report.truncated:
         click.echo("a sentence outran the engine's limit and was cut", err=True)
-    if sink.note:
+    if sink.note and report.packets:
         click.echo(sink.note, err=True)
     if as_json:
         click.echo(msgspec.json.encode(report).decode())

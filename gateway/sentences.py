@@ -166,7 +166,9 @@ class Splitter:
         last = self._chars[-1]
         if last in CLOSERS and len(self._chars) > 1:
             last = self._chars[-2]
-        return last in CLAUSE_MARKS and last != "、" and (following == " " or is_wide(last))
+        if last == "、" or following.isdigit():  # 14：30
+            return False
+        return last in CLAUSE_MARKS and (following == " " or is_wide(last) or is_wide(following))
 
     def _abbreviation(self) -> Abbreviation:
         """What the word before the full stop just taken is."""

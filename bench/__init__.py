@@ -1,0 +1,1 @@
+"""Measurements that are too long or too dependent on the machine for the tests."""
