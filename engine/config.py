@@ -16,6 +16,6 @@ class EngineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     slots: int = 8
     threads: int = 2
     styles: str | None = None
-    """Folder of the Mandarin styles, for the embedded engine."""
+    """Folder of the Mandarin styles, for the embedded engine; None: where set-up put them."""
     synthetic_rtf: float = 0.02
     """Seconds of work a second of sound, for the synthetic engine."""

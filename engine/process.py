@@ -44,8 +44,9 @@ def load(config: EngineConfig) -> SpeechModel:
 
         return SyntheticModel(slots=config.slots, rtf=config.synthetic_rtf)
     from engine.embedded.model import EmbeddedModel
+    from engine.embedded.styles import DEFAULT
 
-    styles = Path(config.styles) if config.styles else None
+    styles = Path(config.styles) if config.styles else DEFAULT
     return EmbeddedModel(slots=config.slots, threads=config.threads, styles=styles)
 
 

@@ -30,7 +30,7 @@ class EngineSettings(BaseModel, frozen=True, extra="forbid"):
     slots: int = Field(8, ge=1, le=4096)
     threads: int = Field(2, ge=1, le=256)
     styles: Path | None = None
-    """Folder of the Mandarin styles (embedded engine)."""
+    """Folder of the Mandarin styles (embedded engine); None: where set-up put them."""
     synthetic_rtf: float = Field(0.02, ge=0.0, le=10.0)
     """Seconds of work a second of sound (synthetic engine)."""
 

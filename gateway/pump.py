@@ -15,12 +15,13 @@ import structlog
 
 from gateway.errors import SpeechError
 from gateway.messages import AudioMessage
-from gateway.playout import BURST
 from gateway.track import Starts, Track
 
 log = structlog.get_logger(__name__)
 
 TICK_S: Final = 0.020
+BUDGET: Final = 400
+"""Packets of one batch, about 30 ms of encoding: a new stream waits for the batch under way."""
 
 
 class Player(Protocol):
@@ -92,7 +93,7 @@ class Pump:
                 due.append((player, count))
         if not due:
             return
-        # What fills a new lead goes out a batch at a time, so that no batch is much longer than a tick.
+        due = _within_budget(due, now)
         self._encoding = frozenset(player.track for player, _ in due)
         work = [(player.track, count) for player, count in due]
         try:
@@ -114,6 +115,21 @@ class Pump:
             await player.play(messages, now)
 
 
+def _within_budget(due: list[tuple[Player, int]], now: float) -> list[tuple[Player, int]]:
+    """Those with the least in hand first, as far as one batch goes; the others have their turn next tick."""
+    if sum(count for _, count in due) <= BUDGET:
+        return due
+    due.sort(key=lambda work: work[0].track.playout.lead(now))
+    taken: list[tuple[Player, int]] = []
+    left = BUDGET
+    for player, count in due:
+        if left <= 0:
+            break
+        taken.append((player, min(count, left)))
+        left -= count
+    return taken
+
+
 def _encode(work: Sequence[tuple[Track, int]]) -> None:
     for track, count in work:
-        track.encode(min(count, BURST))
+        track.encode(count)

@@ -6,15 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.server import ROOT, Server, running
+from tests.server import Server, running
 
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
     """A server that speaks: the embedded engine with its real voices."""
-    styles = ROOT / "assets" / "styles"
-    env = {"SAYFLOW_ENGINES__MAIN__STYLES": str(styles)} if styles.is_dir() else {}
-    with running("--engine", "embedded", env=env) as running_server:
+    with running("--engine", "embedded") as running_server:
         yield running_server
 
 

@@ -53,7 +53,7 @@ def speak() -> Speak:
             pieces.append(made.pcm)
             finished = made.finished
         model.close(0)
-        return np.concatenate(pieces).astype(np.float32) / 32768
+        return np.concatenate(pieces).astype(np.float32) / np.float32(32768)
 
     return spoken
 

@@ -317,6 +317,7 @@ window.sayflow = Object.freeze({
       output: player.outputKind,
       ttfaMs: speech?.ttfaMs ?? null,
       underruns: speech?.underruns ?? 0,
+      gapMs: speech?.gapMs ?? 0,
       playedMs: speech?.playedMs ?? 0,
       bufferedMs: speech?.bufferedMs ?? 0,
       packets: speech?.packets ?? 0,

@@ -39,6 +39,7 @@ export class Speech extends EventTarget {
   playedMs = 0;
   bufferedMs = 0;
   underruns = 0;
+  gapMs = 0; // how long the listener was left waiting by underruns, in all
   packets = 0;
   source = "live";
 
@@ -136,6 +137,7 @@ export class Speech extends EventTarget {
     const atMs = this.#player.heardAt(gap.startFrame);
     if (!isUnderrun({ positionMs, atMs }, this.sentences, this.#sent, this.#endedAtMs)) return;
     this.underruns += 1;
+    this.gapMs += (1000 * (gap.endFrame - gap.startFrame)) / this.#player.rate;
     targetMs = Math.min(MAX_TARGET_MS, targetMs * GROWTH);
     this.#player.targetMs = targetMs;
   }

@@ -40,8 +40,9 @@ export class Reading {
   /** `start` and `end` are code points of all the text that was appended; sentences come in order. */
   addSentence({ index, start, end }) {
     const text = this.#tail.data;
-    const from = utf16Index(text, start - this.#covered);
     const to = utf16Index(text, end - this.#covered);
+    const padded = text.slice(utf16Index(text, start - this.#covered), to);
+    const from = to - padded.trimStart().length; // a blank before the first word is not lit
     const span = document.createElement("span");
     span.className = "sentence";
     span.dataset.index = String(index);

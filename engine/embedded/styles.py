@@ -22,6 +22,8 @@ SHA256: Final = {
     "zf_xiaoxiao.bin": "03adb5d5e3ddd88b047954e974e651cb0a4b524c985057e5d872e962c7be1169",
 }
 TIMEOUT_S: Final = 180.0
+DEFAULT: Final = Path(__file__).parents[2] / "assets" / "styles"
+"""Where set-up puts them and the engine looks for them."""
 STYLE_BYTES: Final = 522_240
 
 
