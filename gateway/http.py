@@ -19,7 +19,13 @@ from gateway.messages import SUBPROTOCOL, schema
 from gateway.session import Session
 from gateway.utterance import Services
 
-DEMO: Final = Path(web_demo.__file__).parent
+ASSETS: Final = {
+    path.name: path
+    for path in Path(web_demo.__file__).parent.iterdir()
+    if path.suffix in {".html", ".js", ".css", ".svg"}
+}
+FRESH: Final = {"Cache-Control": "no-cache"}
+"""Browsers ask each time whether a file changed, so that an upgrade never mixes old modules with new."""
 CSP: Final = (
     "default-src 'self'; connect-src 'self' ws: wss:; worker-src 'self' blob:; style-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; frame-ancestors 'none'"
@@ -42,7 +48,7 @@ class Routes:
             web.get("/v1/stream", self.stream),
             web.get("/v1/schema", self.schema),
             web.get("/", self.page),
-            web.static("/demo", DEMO),
+            web.get("/demo/{name}", self.asset),
         ]
 
     def ops(self) -> list[web.AbstractRouteDef]:
@@ -104,7 +110,13 @@ class Routes:
 
     async def page(self, request: web.Request) -> web.StreamResponse:
         """The demo page."""
-        return web.FileResponse(DEMO / "index.html", headers={"Content-Security-Policy": CSP})
+        return web.FileResponse(ASSETS["index.html"], headers={"Content-Security-Policy": CSP, **FRESH})
+
+    async def asset(self, request: web.Request) -> web.StreamResponse:
+        """A file of the demo page, by its name in a fixed map."""
+        if (path := ASSETS.get(request.match_info["name"])) is None:
+            raise web.HTTPNotFound
+        return web.FileResponse(path, headers=FRESH)
 
     async def schema(self, request: web.Request) -> web.Response:
         """JSON Schema of the messages."""

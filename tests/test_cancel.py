@@ -30,7 +30,9 @@ def used_slots(server: Server) -> int:
     return used
 
 
-async def speaking(listener: Listener, name: str = "a", text: str = TEXT * 5, pace: str = "realtime") -> Heard:
+async def speaking(
+    listener: Listener, name: str = "a", text: str = TEXT * 5, pace: str = "realtime"
+) -> Heard:
     """An utterance that can be heard already and has much to say."""
     heard = await listener.say(name, text, seed=8, pace=pace)
     async with asyncio.timeout(5):

@@ -21,7 +21,7 @@ AT_ONCE = 3
 CANCELLED = 0.2
 DISCONNECTED = 0.04
 OPUS = 0.1
-WORDS = "one small step for a man is two big steps for all of us and then some more".split()
+WORDS = ("one", "small", "step", "for", "a", "man", "is", "two", "big", "steps", "for", "all", "of", "us")
 
 
 def make_text(chance: random.Random) -> str:

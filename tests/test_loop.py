@@ -276,7 +276,7 @@ class Running:
         self.loop.drop(probe)
 
 
-@pytest.fixture()
+@pytest.fixture
 def start() -> Iterator[Callable[..., Running]]:
     """Starts a loop; checks at the end that it kept the model's contract, ended and freed everything."""
     started: list[Running] = []

@@ -305,9 +305,7 @@ def test_a_reader_racing_a_writer_process_sees_its_own_generation_or_none() -> N
     assert len(seen) > 10
 
 
-def race(
-    reader: RingReader, stamps: mmap.mmap, samples: int, *, seconds: float
-) -> tuple[int, int, set[int]]:
+def race(reader: RingReader, stamps: mmap.mmap, samples: int, *, seconds: float) -> tuple[int, int, set[int]]:
     """Reads until time is up, each under the stamp found before; returns what came of it."""
     read = stale = 0
     seen: set[int] = set()

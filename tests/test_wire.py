@@ -58,9 +58,7 @@ def test_a_message_goes_round(message: wire.ToEngine | wire.FromEngine) -> None:
 
 @pytest.mark.parametrize("message", ALL, ids=lambda message: type(message).__name__)
 def test_a_message_of_the_other_direction_is_refused(message: wire.ToEngine | wire.FromEngine) -> None:
-    wrong = (
-        wire.decode_from_engine if isinstance(message, get_args(wire.ToEngine)) else wire.decode_to_engine
-    )
+    wrong = wire.decode_from_engine if isinstance(message, get_args(wire.ToEngine)) else wire.decode_to_engine
     with pytest.raises(wire.LinkError):
         wrong(wire.encode(message)[5:])
 

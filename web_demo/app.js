@@ -132,6 +132,7 @@ function listen(current, text) {
   on("over", () => {
     typing?.abort();
     if (current.packets === 0 && !outcome && !notice) tell(() => t("nothingToSay"));
+    figures.show(current);
     if (!outcome) lingering = setTimeout(showEditor, current.packets === 0 ? 0 : LINGER_MS);
     showSpeech();
   });

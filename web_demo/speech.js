@@ -92,9 +92,10 @@ export class Speech extends EventTarget {
 
   /** Sound that the server has sent and the listener has not heard, ms. */
   get leadMs() {
-    return Math.max(0, this.#receivedMs - this.playedMs);
+    return this.phase === "over" ? 0 : Math.max(0, this.#receivedMs - this.playedMs);
   }
 
+  /** Bits of the packets by the sound in them. */
   get kbps() {
     return this.packets > 0 ? (this.#bytes * 8) / (this.packets * PACKET_MS) : null;
   }
