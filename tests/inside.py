@@ -11,6 +11,7 @@ import secrets
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,13 @@ class EngineProcess:
         self._listener.bind(self.address)
         self._listener.listen(16)
         self._config = EngineConfig(kind="synthetic", slots=slots, synthetic_rtf=rtf)
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by `close`
         self.process: subprocess.Popen[bytes] | None = None
+
+    def output(self) -> str:
+        """All that it logged."""
+        self._log.seek(0)
+        return self._log.read()
 
     def start(self, fault: str | None = None) -> subprocess.Popen[bytes]:
         """The true engine, or the faulty one with this fault (see `tests.faulty_engine`)."""
@@ -48,7 +55,8 @@ class EngineProcess:
             cwd=ROOT,
             env=os.environ | {"FAULT": fault or ""},
             stdin=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._log,
             pass_fds=[fd],
         )
         assert self.process.stdin is not None
@@ -61,6 +69,7 @@ class EngineProcess:
             self.process.kill()
             self.process.wait()
         self._listener.close()
+        self._log.close()
 
 
 @contextlib.contextmanager

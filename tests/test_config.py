@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,12 @@ from gateway.config import Config, ConfigError, EngineSettings, load
 
 
 @pytest.fixture(autouse=True)
-def clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.upper().startswith("SAYFLOW_")]:
         monkeypatch.delenv(name)
-    yield
 
 
-@pytest.fixture()
+@pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "sayflow.toml"
 
@@ -133,17 +131,16 @@ def test_an_engine_that_is_not_main_does_not_push_main_out(monkeypatch: pytest.M
     """The server takes `engines["main"]`: it is there, or its lack is one clear line."""
     monkeypatch.setenv("SAYFLOW_ENGINES__OTHER__SLOTS", "3")
     try:
-        config = load(None, {})
+        engines = set(load(None, {}).engines)
     except ConfigError as error:
-        assert "main" in str(error)
-    else:
-        assert "main" in config.engines
+        engines = set(str(error).replace(".", " ").split())
+    assert "main" in engines
 
 
 def test_settings_do_not_change() -> None:
     config = load(None, {})
     with pytest.raises(ValidationError):
-        config.port = 1
+        config.port = 1  # type: ignore[misc]
     with pytest.raises(ValidationError):
         config.engines["main"].slots = 1  # type: ignore[misc]
 

@@ -11,7 +11,8 @@ import struct
 import numpy as np
 import opuslib_next
 
-from tests.listener import RATE, Heard, Listener, check_marks, check_order, check_tone, eventually, listening
+from engine.synthetic.model import RATE
+from tests.listener import Heard, Listener, Said, check_marks, check_order, check_tone, eventually, listening
 from tests.server import Server
 
 SOCKETS = 16
@@ -69,7 +70,7 @@ class Crowd:
 
 def inner_blanks(heard: Heard) -> int:
     """Blanks that are spoken: all but those between segments."""
-    segments = [entry.message for entry in heard.log if getattr(entry, "type", "") == "sentence"]
+    segments = [e.message for e in heard.log if isinstance(e, Said) and e.type == "sentence"]
     return sum(heard.text[said["start"] : said["end"]].strip().count(" ") for said in segments)
 
 

@@ -29,8 +29,8 @@ from engine.wire import Parameters, Span
 STYLES = Path(__file__).parent.parent / "assets" / "styles"
 RATE = 24000
 LONG_ZH = "人工智能正在改变我们的生活和工作方式而且没有人知道以后会怎么样"
-LONGEST_JUMP = 6000
-"""A fifth of full scale from one sample to the next: less than a cut, more than an onset makes."""
+LONGEST_JUMP = 1000
+"""From one sample to the next at a join: 3 % of full scale."""
 
 
 def span(text: str, language: str) -> Span:
@@ -368,9 +368,7 @@ def test_english_numbers_are_read(model: EmbeddedModel) -> None:
     assert phonemes("42") == phonemes("forty two")
 
 
-@pytest.mark.parametrize(
-    ("text", "language"), [("今天天气很好。", "zh"), ("The weather is fine today.", "en")]
-)
+@pytest.mark.parametrize(("text", "language"), [("今天好。", "zh"), ("The weather is fine today.", "en")])
 def test_speed_changes_duration(model: EmbeddedModel, text: str, language: str) -> None:
     slow, plain, fast = (speak(model, text, language, speed).size for speed in (0.5, 1.0, 2.0))
     assert 1.5 < slow / plain < 2.8
@@ -387,8 +385,11 @@ def test_equal_requests_give_equal_audio_and_chinese_joins_do_not_click(model: E
     assert len(made) >= 4
     for one in made:
         assert one.pcm[0] == one.pcm[-1] == 0
-        assert np.abs(np.diff(one.pcm[:240].astype(int))).max() < LONGEST_JUMP
-    assert np.abs(np.diff(first.astype(int))).max() < 4 * LONGEST_JUMP
+        # Inside a clause a fricative may jump further; its faded ends may not.
+        sound = np.trim_zeros(one.pcm.astype(int))
+        for end in (sound[:48], sound[-48:]):
+            assert np.abs(np.diff(end, prepend=0, append=0)[1:-1]).max() < LONGEST_JUMP
+        assert abs(sound[0]) < LONGEST_JUMP > abs(sound[-1])
 
 
 def test_two_slots_interleaved_sound_as_each_alone(model: EmbeddedModel) -> None:

@@ -719,5 +719,6 @@ def test_stopping_ends_a_loop_that_waits() -> None:
 
 
 def test_errors_of_the_engine_have_distinct_codes() -> None:
-    codes = [kind.code for kind in (EngineError, *EngineError.__subclasses__())]
+    kinds: list[type[EngineError]] = [EngineError, *EngineError.__subclasses__()]
+    codes = [kind.code for kind in kinds]
     assert len(set(codes)) == len(codes)

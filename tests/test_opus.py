@@ -34,7 +34,7 @@ def sound(count: int, seed: int = 0) -> bytes:
     at = np.arange(count) / ENGINE_RATE
     wave = 6000 * np.sin(2 * math.pi * (440 + seed) * at) + 3000 * np.sin(2 * math.pi * 1234 * at)
     wave += np.random.default_rng(seed).normal(0, 300, count)
-    return wave.astype("<i2").tobytes()
+    return bytes(wave.astype("<i2").tobytes())
 
 
 def cut(samples: bytes, places: list[int]) -> list[bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -428,7 +429,7 @@ UNITS: Final = st.sampled_from(["a", "中", "\ud83d", "\ude00", "\udfff", "\ud80
 def test_cutting_text_anywhere_changes_nothing(units: list[str], cuts: list[int]) -> None:
     text = "".join(units)
     places = [0, *sorted(cut for cut in cuts if cut < len(text)), len(text)]
-    pieces = [text[start:stop] for start, stop in zip(places, places[1:], strict=False)]
+    pieces = [text[start:stop] for start, stop in pairwise(places)]
     fine = [piece[at : at + 10] for piece in pieces for at in range(0, len(piece), 10)]
     whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     assert joined(fine) == whole

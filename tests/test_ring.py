@@ -259,7 +259,7 @@ def test_no_interleaving_hands_out_the_next_owners_samples(
     assert isinstance(reader, SlowReader)
     reader.between = between
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ring.zlib, "crc32", lambda data: 0)
+        patch.setattr("engine.ring.zlib.crc32", lambda data: 0)
         try:
             data = reader.read(0, 1, start, start + samples, 0)
         except StaleGeneration:
@@ -310,7 +310,7 @@ def race(reader: RingReader, stamps: mmap.mmap, samples: int, *, seconds: float)
     read = stale = 0
     seen: set[int] = set()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ring.zlib, "crc32", lambda data: 0)
+        patch.setattr("engine.ring.zlib.crc32", lambda data: 0)
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             (generation,) = struct.unpack_from("<Q", stamps, CELL)
@@ -321,7 +321,7 @@ def race(reader: RingReader, stamps: mmap.mmap, samples: int, *, seconds: float)
                 continue
             read += 1
             seen.add(generation)
-            # Its own samples, and from where it has not written yet those of the one before: never later ones.
+            # Its own samples and, where it has not written yet, those of the one before: never later ones.
             mine, before = generation % 30_000, (generation - 1) % 30_000
             values = {value for (value,) in struct.iter_unpack("<h", data)}
             assert values <= {mine, before}, f"generation {generation} was handed {values}"

@@ -102,7 +102,7 @@ async def test_readers_of_nothing_are_closed_at_the_deadline(hasty: Server) -> N
         await listener.wait(*neighbours)
     print(f"closed {took_s:.2f} s after they stopped to read; the gateway grew by {growth / MIB:.2f} MiB")
     assert took_s > DEADLINE_S
-    assert growth < 2 * MIB
+    assert growth < 3 * MIB, "more than 1 MiB a client"
     for neighbour in neighbours:
         check_order(neighbour)
         check_marks(neighbour)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, get_args
 
 import pytest
@@ -42,7 +43,7 @@ def decoder_of(message: wire.ToEngine | wire.FromEngine) -> Callable[[bytes], An
 
 def cut(data: bytes, places: list[int]) -> list[bytes]:
     edges = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
-    return [data[start:stop] for start, stop in zip(edges, edges[1:], strict=False)]
+    return [data[start:stop] for start, stop in pairwise(edges)]
 
 
 def test_the_samples_above_show_every_kind_of_message() -> None:

@@ -11,7 +11,8 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-GAIN: Final = 1.0
+GAIN: Final = 1.6
+"""Brings the voice to the loudness of the Mandarin ones (RMS of speech about -19 dBFS)."""
 
 
 class HibariVoice:

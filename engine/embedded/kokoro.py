@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from engine.embedded.clauses import MARKS
 from engine.errors import ModelMissing
 
-GAIN: Final = 1.0
 MAX_TOKENS: Final = 510
 """Tokens of one call, the padding at both ends not counted; a style has a row for each count."""
 STYLE_SHAPE: Final = (MAX_TOKENS, 256)
