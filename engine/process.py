@@ -257,7 +257,6 @@ def _step(loop: StepLoop) -> None:
 
 def main() -> int:
     """Exit 0 when told to go, 2 for a model that cannot be loaded; anything else is a crash."""
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     config = msgspec.json.decode(sys.stdin.buffer.read(), type=EngineConfig)
     listener = socket.socket(fileno=int(sys.argv[1]))
     try:

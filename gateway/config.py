@@ -69,8 +69,8 @@ class Config(BaseSettings):
     """Audio sent ahead of the listener, `pace: realtime`."""
     outbound_bytes: int = Field(262_144, ge=65_536)
     """Bytes that wait for one client; past it the client counts as stalled."""
-    bundle: int = Field(3, ge=1, le=25)
-    """Packets a binary message, where the client does not say."""
+    bundle: int = Field(5, ge=1, le=25)
+    """Packets a binary message (100 ms), where the client does not say; a stream's first ones are shorter."""
 
     # deadlines
     auth_s: float = Field(5.0, gt=0)

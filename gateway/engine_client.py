@@ -289,9 +289,10 @@ class EngineLink:
 
     def _send_credits(self) -> None:
         assert self.spec is not None
-        for stream in self._streams.values():
-            if credit := stream.credit(self.spec.sample_rate):
-                self.send(credit)
+        assert self._socket is not None
+        credits = [stream.credit(self.spec.sample_rate) for stream in self._streams.values()]
+        if frames := [wire.encode(credit) for credit in credits if credit]:
+            self._socket.write(b"".join(frames))
 
     def _receive(self, body: bytes) -> None:
         self._heard = self._clock()

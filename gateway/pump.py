@@ -20,6 +20,8 @@ from gateway.track import Starts, Track
 log = structlog.get_logger(__name__)
 
 TICK_S: Final = 0.020
+FIRST: Final = 4
+"""Packets sent at once when a stream's first sound is there: enough to last until a tick comes round."""
 BUDGET: Final = 400
 """Packets of one batch, about 30 ms of encoding: a new stream waits for the batch under way."""
 
@@ -71,8 +73,8 @@ class Pump:
             and track not in self._encoding
             and not player.is_blocked
         ):
-            track.encode(1)
-            await self._dispatch(player, 1)
+            track.encode(FIRST)
+            await self._dispatch(player, FIRST)
 
     async def run(self) -> None:
         """Tick until cancelled. Deadlines are absolute, so that lateness does not add up."""

@@ -39,10 +39,10 @@ class Child:
     """A child process that is to be there."""
 
     def __init__(
-        self, name: str, module: str, arguments: Sequence[str], *, stdin: bytes, fds: Sequence[int]
+        self, name: str, command: Sequence[str], *, log_level: str, stdin: bytes, fds: Sequence[int]
     ) -> None:
         self.name = name
-        self._command = [sys.executable, "-m", "gateway.child", str(os.getpid()), module, *arguments]
+        self._command = [sys.executable, "-m", "gateway.child", str(os.getpid()), log_level, *command]
         self._stdin = stdin
         self._fds = fds
         self._process: asyncio.subprocess.Process | None = None
@@ -120,16 +120,16 @@ async def supervise(config: Config, announce: Callable[[str], None]) -> int:
     settings = config.engines["main"]
     engine = Child(
         "engine main",
-        "engine.process",
-        [str(link.fileno())],
+        ["engine.process", str(link.fileno())],
+        log_level=config.log_level,
         stdin=msgspec.json.encode(settings.model_dump(mode="json")),
         fds=[link.fileno()],
     )
     listeners = [public, *([ops] if ops else [])]
     gateway = Child(
         "gateway",
-        "gateway.worker",
-        [str(public.fileno()), str(ops.fileno()) if ops else "-", address],
+        ["gateway.worker", str(public.fileno()), str(ops.fileno()) if ops else "-", address],
+        log_level=config.log_level,
         stdin=config.model_dump_json().encode(),
         fds=[listener.fileno() for listener in listeners],
     )

@@ -1,6 +1,6 @@
 """A gateway process: the event loop, its listeners, and the order of start and stop.
 
-Run as `python -m gateway.child PARENT gateway.worker PUBLIC_FD OPS_FD|- NAME=ADDRESS`, with the settings as
+Run as `python -m gateway.worker PUBLIC_FD OPS_FD|- ADDRESS` by `gateway.child`, with the settings as
 JSON on standard input. The parent made the sockets, so that a restart loses no connection attempt.
 """
 
@@ -17,7 +17,6 @@ from typing import Final
 import structlog
 from aiohttp import web
 
-from gateway import logs
 from gateway.admission import Admission
 from gateway.config import Config
 from gateway.engine_client import EngineLink
@@ -125,7 +124,6 @@ def main(arguments: list[str]) -> int:
     """The process's whole life."""
     public, ops, link = arguments
     config = Config.model_validate_json(sys.stdin.read())
-    logs.configure(config.log_level)
     services = build(config, _abstract(link))
     with asyncio.Runner(loop_factory=_new_loop) as runner:
         runner.run(serve(services, _inherited(public), None if ops == "-" else _inherited(ops)))
