@@ -27,6 +27,7 @@ from engine.wire import (
     Credit,
     Failed,
     FromEngine,
+    LinkError,
     Open,
     Opened,
     SentenceDone,
@@ -69,7 +70,10 @@ class StepLoop:
 
     def open(self, link: Link, message: Open) -> None:
         """Give the utterance a slot, or say why not."""
+        ring = link.ring
         with self._lock:
+            if (link, message.utterance) in self._streams:
+                raise LinkError("a number of an utterance that is under way")
             try:
                 stream = self._scheduler.open(
                     link, message.utterance, message.voice, message.parameters, message.seed
@@ -79,7 +83,7 @@ class StepLoop:
                 return
             self._streams[link, message.utterance] = stream
             self._outlets[stream] = Outlet(
-                link.ring, slot=stream.slot, generation=stream.generation, utterance=stream.utterance
+                ring, slot=stream.slot, generation=stream.generation, utterance=stream.utterance
             )
             link.emit([Opened(stream.utterance, stream.slot, stream.generation)])
 
@@ -160,7 +164,8 @@ class StepLoop:
         for slot in stale:
             self._model.close(slot)
         failed = self._begin(batch, fresh)
-        outputs = self._call([stream for stream in batch if stream not in failed])
+        # One that was cancelled meanwhile is not stepped: its interrupt may have come before the call.
+        outputs = self._call([stream for stream in batch if stream not in failed and not stream.cancelled])
         with self._lock:
             self.busy_until = 0.0
             self._scheduler.commit()

@@ -38,7 +38,8 @@ class Stream(Generic[Owner]):
     voice: str
     parameters: Parameters
     seed: int
-    order: int
+    turn: int
+    """When it was last stepped: among equals the one that waited longest goes first."""
     waiting: deque[Sentence] = field(default_factory=deque)
     current: Sentence | None = None
     in_model: bool = False
@@ -79,6 +80,7 @@ class Scheduler(Generic[Owner]):
         self._running: frozenset[int] = frozenset()
         self._stale: set[int] = set()
         self._generation = 0
+        self._turn = 0
 
     @property
     def streams(self) -> Sequence[Stream[Owner]]:
@@ -98,9 +100,7 @@ class Scheduler(Generic[Owner]):
             raise Busy("every slot of the engine is taken")
         self._generation += 1
         slot = self._free.pop()
-        stream = Stream(
-            owner, utterance, slot, self._generation, voice, parameters, seed, order=self._generation
-        )
+        stream = Stream(owner, utterance, slot, self._generation, voice, parameters, seed, turn=self._turn)
         self._streams[slot] = stream
         return stream
 
@@ -127,7 +127,8 @@ class Scheduler(Generic[Owner]):
     def release(self, stream: Stream[Owner]) -> None:
         """Take the slot back. Its generation never returns."""
         assert stream.slot not in self._running
-        assert self._streams.pop(stream.slot) is stream
+        assert self._streams.get(stream.slot) is stream
+        del self._streams[stream.slot]
         if stream.in_model:
             self._stale.add(stream.slot)
         self._free.append(stream.slot)
@@ -139,8 +140,11 @@ class Scheduler(Generic[Owner]):
     def next_batch(self) -> tuple[list[Stream[Owner]], set[int]]:
         """The streams of the next step, and the slots that the model must forget before it."""
         ready = [stream for stream in self._streams.values() if stream.wants_step]
-        ready.sort(key=lambda stream: (stream.in_hand, stream.order))
+        ready.sort(key=lambda stream: (stream.in_hand, stream.turn))
         batch = ready[: self._max_batch]
+        self._turn += 1
+        for stream in batch:
+            stream.turn = self._turn
         self._running = frozenset(stream.slot for stream in batch)
         stale, self._stale = self._stale, set()
         return batch, stale

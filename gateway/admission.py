@@ -43,6 +43,7 @@ class Admission:
 
     def request(self, now: float, on_change: Callable[[], None]) -> Ticket:
         """Join the queue. Raises `Overloaded` when it is full."""
+        self.serve(now)
         slots = self._link.spec.slots if self._link.spec else 1
         if len(self._queue) >= WAITING_PER_SLOT * slots:
             raise self._refusal()

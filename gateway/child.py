@@ -1,6 +1,7 @@
 """What every child process does first: it asks to die with its parent, then becomes the module it was named.
 
-`python -m gateway.child PARENT LOG_LEVEL MODULE ARGUMENT...`. A pipe's end would go unread while a model runs; the
+`python -m gateway.child PARENT LOG_LEVEL MODULE ARGUMENT...`. A pipe's end would go unread while a model
+runs; the
 kernel's signal does not.
 """
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -87,6 +87,11 @@ class Config(BaseSettings):
     ring_ms: int = Field(8000, ge=500)
     """Audio that an engine may make ahead of what was taken, a slot."""
 
+    @field_validator("engines")
+    @classmethod
+    def _has_main(cls, engines: dict[str, EngineSettings]) -> dict[str, EngineSettings]:
+        return {"main": EngineSettings(), **engines}
+
     def limits(self, sentence_chars: int) -> Limits:
         """What `hello` publishes."""
         return Limits(
@@ -125,4 +130,4 @@ def load(path: Path | None, overrides: dict[str, Any]) -> Config:
             "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
         ) from error
     except ValueError as error:  # TOML syntax
-        raise ConfigError(f"{path}: {error}") from error
+        raise ConfigError(f"{path}: {error}" if path else str(error)) from error

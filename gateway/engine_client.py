@@ -19,7 +19,7 @@ from typing import Final, Literal, Protocol, cast
 import structlog
 
 from engine import wire
-from engine.ring import RingReader
+from engine.ring import RingError, RingReader
 from gateway.errors import EngineFailed, EngineLost, SpeechError
 
 log = structlog.get_logger(__name__)
@@ -90,6 +90,8 @@ class EngineStream:
 
     def opened(self, message: wire.Opened) -> None:
         """The engine gave the slot."""
+        if not 0 <= message.slot < self._ring.slots:
+            raise wire.LinkError("a slot that the ring has not")
         self._slot = message
 
     def wrote(self, block: wire.Block) -> None:
@@ -101,6 +103,12 @@ class EngineStream:
         chunk = Chunk(self, self._written, block.write_pos, block.crc)
         self._written = block.write_pos
         self.listener.on_audio(chunk)
+
+    def ended(self, done: wire.SentenceDone) -> None:
+        """All of a sentence was written."""
+        if done.end_pos != self._written:
+            raise wire.LinkError("a sentence's end without its sound")
+        self.listener.on_sentence_done(done)
 
     def credit(self, sample_rate: int) -> wire.Credit | None:
         """What the engine has not been told yet."""
@@ -187,7 +195,9 @@ class EngineLink:
         return self.spec.slots - len(self._streams)
 
     def open(self, *, voice: str, parameters: wire.Parameters, seed: int, listener: Listener) -> EngineStream:
-        """Take a slot, of which one must be free. Sentences may be submitted at once."""
+        """Take a slot, of which one must be free. Raises `EngineLost` when the engine went meanwhile."""
+        if self.state != "ready":
+            raise EngineLost("the engine was lost", retry_after_ms=2000)
         assert self.free_slots > 0
         assert self._ring is not None
         number = next(self._numbers)
@@ -206,7 +216,7 @@ class EngineLink:
         while True:
             try:
                 await self._serve()
-            except (OSError, wire.LinkError) as error:
+            except (OSError, OverflowError, RingError, wire.LinkError) as error:
                 log.warning("engine link lost", link=self.name, reason=str(error))
             finally:
                 self._lose("lost", "the engine was lost")
@@ -303,7 +313,7 @@ class EngineLink:
                 self._busy_until = busy_until
             case wire.SentenceDone() as done:
                 if stream := self._streams.get(done.utterance):
-                    stream.listener.on_sentence_done(done)
+                    stream.ended(done)
             case wire.Opened() as opened:
                 if stream := self._streams.get(opened.utterance):
                     stream.opened(opened)

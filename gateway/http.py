@@ -70,7 +70,9 @@ class Routes:
             raise web.HTTPServiceUnavailable(text="not ready\n", headers={"Retry-After": "2"})
         authenticated = config.token is None
         if config.token is not None and (header := request.headers.get("Authorization")):
-            if not hmac.compare_digest(header.encode(), f"Bearer {config.token}".encode()):
+            if not hmac.compare_digest(
+                header.encode("utf-8", "surrogateescape"), f"Bearer {config.token}".encode()
+            ):
                 raise web.HTTPUnauthorized(text="unauthorized\n", headers={"WWW-Authenticate": "Bearer"})
             authenticated = True
         response = web.WebSocketResponse(

@@ -9,7 +9,7 @@ import structlog
 
 
 def configure(level: str) -> None:
-    """Lines for a person on a terminal, JSON elsewhere. Tracebacks without local variables, which hold text."""
+    """Lines for a person on a terminal, JSON elsewhere. Tracebacks show no variables, which hold text."""
     rendering: list[structlog.types.Processor] = (
         [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
         if sys.stderr.isatty()

@@ -22,7 +22,7 @@ TICKS_PER_MS: Final = 48
 
 MAX_DROPPED: Final = 32
 
-UtteranceId = Annotated[str, Meta(pattern=r"^[!-~]{1,64}$")]
+UtteranceId = Annotated[str, Meta(pattern=r"^[!-~]{1,64}(?![\s\S])")]
 """1 to 64 visible ASCII characters, chosen by the client, new for each utterance of a socket."""
 Language = Literal["auto", "zh", "en"]
 Format = Literal["opus", "pcm"]
@@ -45,7 +45,7 @@ class Start(Struct, tag="start", frozen=True, kw_only=True):
     format: Format | None = None
     sample_rate: SampleRate | None = None
     bundle: Annotated[int, Meta(ge=1, le=25)] | None = None
-    """Packets in one binary message."""
+    """Packets in one binary message; fewer where the lead is too short for them."""
     pace: Literal["realtime", "fast"] | None = None
     """`fast`: as fast as it is made and taken, for a file; `realtime`: never over the lead limit."""
     speed: Annotated[float, Meta(ge=0.5, le=2.0)] | None = None

@@ -67,22 +67,30 @@ class PacketEncoder:
         self._rates = (engine_rate, sample_rate)
         self._resampler = self._new_resampler()
         self._held = bytearray()
+        self._fed = False
+        """The sentence has sound."""
 
     def feed(self, samples: bytes) -> list[bytes]:
         """Little-endian int16 samples; returns the packets that they complete."""
-        self._held += self._resample(samples, last=False)
+        self._hold(samples, last=False)
         return self._cut()
 
     def flush(self) -> list[bytes]:
         """The end of a sentence; nothing if nothing was fed since the last one."""
-        self._held += self._resample(b"", last=True)
-        if self._held:
+        self._hold(b"", last=True)
+        if self._fed:
             self._held += bytes(self._codec.tail * _SAMPLE_BYTES)
             self._held += bytes(-len(self._held) % self._frame_bytes)
         packets = self._cut()
         self._codec.reset()
         self._resampler = self._new_resampler()
+        self._fed = False
         return packets
+
+    def _hold(self, samples: bytes, *, last: bool) -> None:
+        out = self._resample(samples, last=last)
+        self._fed = self._fed or bool(out)
+        self._held += out
 
     def _cut(self) -> list[bytes]:
         whole = len(self._held) - len(self._held) % self._frame_bytes
@@ -97,9 +105,12 @@ class PacketEncoder:
         engine_rate, sample_rate = self._rates
         if engine_rate == sample_rate:
             return None
-        return soxr.ResampleStream(engine_rate, sample_rate, 1, dtype="int16")
+        return soxr.ResampleStream(engine_rate, sample_rate, 1, dtype="float32")
 
     def _resample(self, samples: bytes, *, last: bool) -> bytes:
         if self._resampler is None:
             return samples
-        return bytes(self._resampler.resample_chunk(np.frombuffer(samples, "<i2"), last=last).tobytes())
+        # As floats: soxr dithers integers, by a noise that depends on how the samples were cut.
+        wave = np.frombuffer(samples, "<i2").astype(np.float32)
+        out = np.rint(self._resampler.resample_chunk(wave, last=last))
+        return bytes(np.clip(out, -32768, 32767).astype("<i2").tobytes())

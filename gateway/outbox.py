@@ -75,6 +75,8 @@ class Outbox:
         kept = [item for item in self._queue if not (isinstance(item, Audio) and item.stream == stream)]
         self._queue = deque(kept)
         self._bytes = sum(map(_size, kept))
+        if not kept:
+            self._blocked_at = None
 
     async def drain(self) -> None:
         """Write while the transport takes it."""
@@ -91,7 +93,7 @@ class Outbox:
                 self._bytes -= _size(item)
                 self._blocked_at = None
                 data = item.data if isinstance(item, Audio) else item
-                self.sent_bytes += len(data)
+                self.sent_bytes += _size(item)
                 await self._wire.send(data)
             self._blocked_at = None
         finally:
@@ -99,7 +101,7 @@ class Outbox:
 
 
 def _size(item: str | Audio) -> int:
-    return len(item.data) if isinstance(item, Audio) else len(item)
+    return len(item.data) if isinstance(item, Audio) else len(item.encode())
 
 
 class SocketWire:

@@ -16,7 +16,9 @@ BURST: Final = 12
 FAST_BURST: Final = 50
 """The same for `pace: fast`: 50 times real time."""
 REPORT_MS: Final = 1000.0
-"""A playhead is not extrapolated further than this past the client's last report."""
+"""A playhead is not extrapolated further than this past the client's last report ..."""
+REPORTS_S: Final = 5.0
+"""... until the reports have stopped for so long; then the clock counts again."""
 
 
 class Playout:
@@ -25,10 +27,12 @@ class Playout:
     def __init__(self, *, lead_ms: int, realtime: bool, bundle: int) -> None:
         self._lead_ms = lead_ms
         self._realtime = realtime
-        self._bundle = bundle
+        # A bundle that the lead or a tick cannot hold would never be due.
+        self._bundle = min(bundle, BURST, lead_ms // FRAME_MS // 2)
         self._played = 0.0
         self._at: float | None = None
         self._reported: float | None = None
+        self._reported_at = 0.0
         self.sent = 0
         """Sound sent so far, ms."""
         self.underruns = 0
@@ -38,7 +42,7 @@ class Playout:
         """The playhead, ms."""
         if self._at is not None:
             ceiling = float(self.sent)
-            if self._reported is not None:
+            if self._reported is not None and now - self._reported_at < REPORTS_S:
                 ceiling = min(ceiling, self._reported + REPORT_MS)
             self._played = max(self._played, min(self._played + (now - self._at) * 1000.0, ceiling))
             self._at = now
@@ -74,6 +78,7 @@ class Playout:
         """The client says where its listener is; it cannot be past what was sent, nor go back."""
         self.played(now)
         self._reported = max(self._reported or 0.0, min(ms, float(self.sent)))
+        self._reported_at = now
         self._played = self._reported
 
     def check_underrun(self, now: float, *, more: bool) -> bool:

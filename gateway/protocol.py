@@ -168,7 +168,8 @@ class Protocol:
             assert message.utterance in self._open, "an event of an utterance that is over"
         elif isinstance(message, Done | Cancelled) or (isinstance(message, Error) and message.utterance):
             assert message.utterance is not None
-            assert self._open.pop(message.utterance, None), "a second terminal event"
+            assert message.utterance in self._open, "a second terminal event"
+            del self._open[message.utterance]
             self._ended[message.utterance] = None
             if len(self._ended) > REMEMBERED_IDS:
                 self._ended.popitem(last=False)
@@ -203,7 +204,12 @@ def _parse(raw: str) -> ClientMessage:
     if not isinstance(kind, str) or kind not in _TYPES:
         raise Refused("unknown_type", f"'type' must be one of {', '.join(sorted(_TYPES))}")
     try:
+        if kind != "text":
+            for item in value.items():  # only `text` may hold half a character
+                "".join(part for part in item if isinstance(part, str)).encode()
         message: Any = msgspec.convert(value, _TYPES[kind])
+    except UnicodeEncodeError as error:
+        raise Refused("bad_field", "a lone surrogate outside 'text'", about=_about(value)) from error
     except (msgspec.ValidationError, RecursionError) as error:
         raise Refused("bad_field", _clean(str(error)), about=_about(value)) from error
     return cast(ClientMessage, message)

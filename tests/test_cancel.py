@@ -13,8 +13,9 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.checks import check_marks, check_order
 from tests.inside import engine, gateway
-from tests.listener import Heard, Listener, check_marks, check_order, eventually, listening
+from tests.listener import Heard, Listener, eventually, listening
 from tests.server import Server
 
 TEXT = "One day I will tell you all about it. But not today, since there is no time! Good night."

@@ -12,7 +12,8 @@ import numpy as np
 import opuslib_next
 
 from engine.synthetic.model import RATE
-from tests.listener import Heard, Listener, Said, check_marks, check_order, check_tone, eventually, listening
+from tests.checks import check_marks, check_order, check_tone
+from tests.listener import Heard, Listener, eventually, listening
 from tests.server import Server
 
 SOCKETS = 16
@@ -61,17 +62,11 @@ class Crowd:
             blocks = check_marks(heard)
             self.blocks += blocks
             if outcome == "done":
-                assert blocks == 6 * len(heard.text.replace(" ", "")) + 6 * inner_blanks(heard)
+                assert blocks == heard.spoken_blocks
         elif outcome == "done":
             self.opus += 1
             for sentence in sentences(heard):
                 check_tone(decode(sentence), heard.seed)
-
-
-def inner_blanks(heard: Heard) -> int:
-    """Blanks that are spoken: all but those between segments."""
-    segments = [e.message for e in heard.log if isinstance(e, Said) and e.type == "sentence"]
-    return sum(heard.text[said["start"] : said["end"]].strip().count(" ") for said in segments)
 
 
 def sentences(heard: Heard) -> list[list[bytes]]:

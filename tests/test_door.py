@@ -13,8 +13,9 @@ import pytest_asyncio
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from tests.checks import check_marks, check_order
 from tests.inside import EngineProcess, Inside, engine, gateway
-from tests.listener import check_marks, check_order, listening
+from tests.listener import listening
 from tests.raw import BINARY, CLOSE, PING, TEXT, RawClient, frame, header
 from tests.server import Server, running
 

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.checks import check_marks, check_order
 from tests.faulty_engine import GARBAGE, VICTIM
 from tests.inside import EngineProcess, Inside, gateway
-from tests.listener import Heard, Listener, check_marks, check_order, eventually, listening
+from tests.listener import Heard, Listener, eventually, listening
 
 TEXT = "There was a table set out under a tree. "
 LOST_S = 1.0

@@ -11,18 +11,9 @@ import numpy as np
 import opuslib_next
 import pytest
 
+from tests.checks import check_marks, check_order, check_tone
 from tests.inside import EngineProcess, engine, gateway
-from tests.listener import (
-    PACKET_MS,
-    Heard,
-    Said,
-    Sound,
-    check_marks,
-    check_order,
-    check_tone,
-    eventually,
-    listening,
-)
+from tests.listener import PACKET_MS, Heard, Said, Sound, eventually, listening
 from tests.server import Server
 
 SENTENCE = "The quick brown fox jumps over the lazy dog."

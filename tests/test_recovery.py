@@ -17,7 +17,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.listener import Heard, Listener, check_marks, check_order, eventually, listening
+from tests.checks import check_marks, check_order
+from tests.listener import Heard, Listener, eventually, listening
 from tests.server import ROOT, Server
 
 TEXT = "It is a long way to the top if you want to be heard. "

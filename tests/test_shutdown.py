@@ -16,7 +16,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.listener import check_marks, check_order, eventually, listening
+from tests.checks import check_marks, check_order
+from tests.listener import eventually, listening
 from tests.server import ROOT, Server, running
 from tests.test_recovery import SLACK, TEXT, quick, speak_realtime, wait_gone
 
