@@ -35,6 +35,8 @@ class Playout:
         self._reported_at = 0.0
         self.sent = 0
         """Sound sent so far, ms."""
+        self.resting_until = 0.0
+        """Nothing can be due before, the lead being full: the pump need not look."""
         self.underruns = 0
         self._dry = False
 
@@ -59,6 +61,7 @@ class Playout:
         lead = self.lead(now)
         room = int((self._lead_ms - lead) // FRAME_MS)
         if room < self._bundle:
+            self.resting_until = now + (self._bundle - room) * FRAME_MS / 1000.0
             return 0
         return min(room, BURST)
 
@@ -79,6 +82,7 @@ class Playout:
         self.played(now)
         self._reported = max(self._reported or 0.0, min(ms, float(self.sent)))
         self._reported_at = now
+        self.resting_until = 0.0
         self._played = self._reported
 
     def check_underrun(self, now: float, *, more: bool) -> bool:

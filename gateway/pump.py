@@ -22,8 +22,12 @@ log = structlog.get_logger(__name__)
 TICK_S: Final = 0.020
 FIRST: Final = 4
 """Packets sent at once when a stream's first sound is there: enough to last until a tick comes round."""
-BUDGET: Final = 400
-"""Packets of one batch, about 30 ms of encoding: a new stream waits for the batch under way."""
+YIELD_EVERY: Final = 8
+"""Tracks sent before others of the event loop get their turn."""
+BUDGET: Final = 240
+"""Packets of one batch, about 15 ms of encoding: a new stream waits for the batch under way."""
+RUSH: Final = 6
+"""Packets of a track in a batch that cannot hold all that is due."""
 
 
 class Player(Protocol):
@@ -90,6 +94,8 @@ class Pump:
     async def _tick(self, now: float) -> None:
         due: list[tuple[Player, int]] = []
         for player in list(self._players.values()):
+            if now < player.track.playout.resting_until:
+                continue
             player.on_tick(now)
             if not player.is_blocked and (count := player.track.due(now)):
                 due.append((player, count))
@@ -102,9 +108,11 @@ class Pump:
             await asyncio.get_running_loop().run_in_executor(self._executor, _encode, work)
         finally:
             self._encoding = frozenset()
-        for player, count in due:
+        for number, (player, count) in enumerate(due, 1):
             if player.track in self._players:
                 await self._dispatch(player, count)
+            if number % YIELD_EVERY == 0:
+                await asyncio.sleep(0)  # sending never waits, so that others would have no turn
 
     async def _dispatch(self, player: Player, count: int) -> None:
         now = self._clock()
@@ -118,18 +126,11 @@ class Pump:
 
 
 def _within_budget(due: list[tuple[Player, int]], now: float) -> list[tuple[Player, int]]:
-    """Those with the least in hand first, as far as one batch goes; the others have their turn next tick."""
+    """What one batch holds: in a rush a little for each, those with the least in hand first."""
     if sum(count for _, count in due) <= BUDGET:
         return due
     due.sort(key=lambda work: work[0].track.playout.lead(now))
-    taken: list[tuple[Player, int]] = []
-    left = BUDGET
-    for player, count in due:
-        if left <= 0:
-            break
-        taken.append((player, min(count, left)))
-        left -= count
-    return taken
+    return [(player, min(count, RUSH)) for player, count in due[: BUDGET // RUSH]]
 
 
 def _encode(work: Sequence[tuple[Track, int]]) -> None:

@@ -1,4 +1,4 @@
-"""What must hold of a whole utterance, as its client heard it: order, numbers, times, and whose sound it is."""
+"""What must hold of an utterance, as its client heard it: order, numbers, times, and whose sound it is."""
 
 from __future__ import annotations
 

@@ -51,11 +51,11 @@ class EngineProcess:
         fd = self._listener.fileno()
         module = "tests.faulty_engine" if fault else "engine.process"
         self.process = subprocess.Popen(
-            [sys.executable, "-m", module, str(fd)],
+            [sys.executable, "-m", "gateway.child", str(os.getpid()), "info", module, str(fd)],
             cwd=ROOT,
             env=os.environ | {"FAULT": fault or ""},
             stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
+            stdout=self._log,
             stderr=self._log,
             pass_fds=[fd],
         )

@@ -169,13 +169,13 @@ class Listener:
         await self.socket.send(json.dumps(message))
 
     async def start(self, name: str, *, seed: int = 1, **options: Any) -> Heard:
-        wanted = {"format": "pcm", "pace": "fast"} | options
+        wanted: Json = {"format": "pcm", "pace": "fast", "bundle": 3} | options
         heard = self.heard[name] = Heard(
             name,
             seed,
             sample_rate=wanted.get("sample_rate", RATE),
             format=wanted["format"],
-            bundle=wanted.get("bundle", 3),
+            bundle=wanted["bundle"],
         )
         await self.send(type="start", utterance=name, seed=seed, **wanted)
         return heard

@@ -63,8 +63,8 @@ async def test_formats(tones: Server, form: str, rate: int, bundle: int) -> None
     samples = samples_of(heard)
     assert len(samples) == rate * heard.milliseconds // 1000
     check_tone(samples[: rate * SENTENCE_MS // 1000], 7, rate)
-    # A bundle is what the client asked for, but where the first sound or the end of a sentence cuts it short.
-    assert max(len(sound.packets) for sound in heard.sounds) == bundle
+    # What the client asked for, but that a tick holds no more than 12.
+    assert min(bundle, 12) <= max(len(sound.packets) for sound in heard.sounds) <= bundle
 
 
 async def test_several_utterances_of_one_socket_at_once(tones: Server) -> None:

@@ -1,4 +1,4 @@
-"""Strange text over the socket: silent where nothing can be said, never an error, and the session speaks on."""
+"""Strange text over the socket: silent where nothing can be said, never an error; the session speaks on."""
 
 from __future__ import annotations
 
