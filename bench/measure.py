@@ -1,7 +1,8 @@
 """One row of `bench/gateway.py`: streams held by client processes, and the gateway's CPU over a window.
 
-Bare Opus is measured before and after the window, on one thread, with the gateway's encoder settings and on
-the sound that the streams carry.
+Bare Opus is a tight loop on one thread, with the gateway's encoder settings, on the sound that the streams carry:
+a round each second of the window, so that it meets the same busy caches and the same machine as the gateway, and
+beside that on an idle machine before and after.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ SETTLE_S: Final = 3.0
 PROBES: Final = 60
 BARE_SEEDS: Final = 4
 BARE_ROUNDS: Final = 8
+BARE_EVERY_S: Final = 1.0
 
 
 class LoadProcess:
@@ -105,13 +107,13 @@ async def fetch_frames(url: str) -> list[bytes]:
     return frames
 
 
-def measure_bare_opus(frames: list[bytes]) -> list[float]:
+def measure_bare_opus(frames: list[bytes], rounds: int) -> list[float]:
     """CPU ms of this thread a second of audio, encoding alone: one figure a round."""
     encoder = opuslib_next.Encoder(RATE, 1, opuslib_next.APPLICATION_AUDIO)
     encoder.bitrate = BITRATE
     encoder.complexity = COMPLEXITY
     costs = []
-    for _ in range(BARE_ROUNDS):
+    for _ in range(rounds):
         begun = time.thread_time()
         for frame in frames:
             encoder.encode(frame, FRAME_SAMPLES)
@@ -131,20 +133,23 @@ def measure(
     server: Server, streams: int, seconds: float, frames: list[bytes], advance: Callable[[str, float], None]
 ) -> Row:
     """One row. `advance(what, seconds)` waits that long and shows it."""
-    bare = measure_bare_opus(frames)
+    idle = measure_bare_opus(frames, BARE_ROUNDS)
+    bare: list[float] = []
     with loading(server.url, streams) as processes:
         ttfa_ms = [ms for process in processes for ms in process.answer()["ttfa_ms"]]
         advance("filling the lead", SETTLE_S)
         lag_before, busy_before = server.lag_buckets(), machine_busy_s()
         begun, cpu_before, (audio_before, _) = time.monotonic(), server.cpu_s(), mark(processes)
-        advance("measuring", seconds)
+        while (left := seconds - (time.monotonic() - begun)) > 0:
+            advance("measuring", min(BARE_EVERY_S, left))
+            bare += measure_bare_opus(frames, 1)
         elapsed, cpu_s, (audio_after, _) = time.monotonic() - begun, server.cpu_s(), mark(processes)
         busy_after = machine_busy_s()
         lag = percentile_of_buckets(lag_before, server.lag_buckets(), 0.99)
         processes[0].ask(f"probe {PROBES}")
         ttfa_ms += processes[0].answer()["ttfa_ms"]
         _, underruns = mark(processes)
-    bare += measure_bare_opus(frames)
+    idle += measure_bare_opus(frames, BARE_ROUNDS)
     opus_ms = statistics.median(bare)
     cpu_ms = 1000 * (cpu_s - cpu_before) / (audio_after - audio_before)
     cuts = statistics.quantiles(ttfa_ms, n=100, method="inclusive")
@@ -152,6 +157,7 @@ def measure(
         streams=streams,
         cpu_ms_per_stream_s=round(cpu_ms, 3),
         opus_ms_per_stream_s=round(opus_ms, 3),
+        idle_opus_ms_per_stream_s=round(statistics.median(idle), 3),
         ratio=round(cpu_ms / opus_ms, 3),
         lag_ms_p99=round(1000 * lag, 2) if lag is not None else None,
         ttfa_ms_p50=round(cuts[49], 1),

@@ -25,7 +25,11 @@ class Row:
     cpu_ms_per_stream_s: float
     """Of the gateway's worker: Opus included, the engine not."""
     opus_ms_per_stream_s: float
+    """Bare Opus, measured in the window beside the streams."""
+    idle_opus_ms_per_stream_s: float
+    """Bare Opus before and after, with nothing else to do."""
     ratio: float
+    """To bare Opus in the window."""
     lag_ms_p99: float | None
     ttfa_ms_p50: float
     ttfa_ms_p95: float
@@ -40,15 +44,35 @@ class Row:
 def show(rows: list[Row], console: Console) -> None:
     """The table."""
     table = Table(title=f"gateway, synthetic engine, Opus {BITRATE // 1000} kbit/s, complexity {COMPLEXITY}")
-    for heading in ("streams", "CPU", "bare Opus", "ratio", "lag p99", "TTFA p50", "p95", "p99", "underruns"):
+    headings = (
+        "streams",
+        "CPU",
+        "bare Opus",
+        "ratio",
+        "(idle)",
+        "lag p99",
+        "TTFA p50",
+        "p95",
+        "p99",
+        "underruns",
+    )
+    for heading in headings:
         table.add_column(heading, justify="right")
     for row in rows:
         lag = f"{row.lag_ms_p99:.1f} ms" if row.lag_ms_p99 is not None else "-"
         times = (f"{ms:.0f} ms" for ms in (row.ttfa_ms_p50, row.ttfa_ms_p95, row.ttfa_ms_p99))
-        costs = (f"{row.cpu_ms_per_stream_s:.2f}", f"{row.opus_ms_per_stream_s:.2f}", f"{row.ratio:.2f} x")
+        costs = (
+            f"{row.cpu_ms_per_stream_s:.2f}",
+            f"{row.opus_ms_per_stream_s:.2f}",
+            f"{row.ratio:.2f} x",
+            f"{row.idle_opus_ms_per_stream_s:.2f}",
+        )
         table.add_row(str(row.streams), *costs, lag, *times, str(row.underruns))
     console.print(table)
     console.print("CPU and bare Opus in ms of one core a second of audio; the engine is not counted.")
+    console.print(
+        "The ratio is to bare Opus measured in the same seconds; (idle) is bare Opus before and after."
+    )
     for row in rows:
         if row.delivered < 0.99:
             console.print(f"{row.streams} streams: only {row.delivered:.0%} of real time was delivered")

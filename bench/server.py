@@ -32,7 +32,7 @@ log_level = "warning"
 [engines.main]
 kind = "synthetic"
 slots = {slots}
-synthetic_rtf = 0.0
+synthetic_rtf = 0.02
 """
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, ValidationError, field_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -69,8 +69,8 @@ class Config(BaseSettings):
     """Audio sent ahead of the listener, `pace: realtime`."""
     outbound_bytes: int = Field(262_144, ge=65_536)
     """Bytes that wait for one client; past it the client counts as stalled."""
-    bundle: int = Field(5, ge=1, le=25)
-    """Packets a binary message (100 ms), where the client does not say; a stream's first ones are shorter."""
+    bundle: int = Field(10, ge=1, le=25)
+    """Packets a binary message (200 ms), where the client does not say; a stream's first ones are shorter."""
 
     # deadlines
     auth_s: float = Field(5.0, gt=0)
@@ -90,7 +90,15 @@ class Config(BaseSettings):
     @field_validator("engines")
     @classmethod
     def _has_main(cls, engines: dict[str, EngineSettings]) -> dict[str, EngineSettings]:
+        if unknown := engines.keys() - {"main"}:
+            raise ValueError(f"the engine served is 'main', not '{min(unknown)}'")
         return {"main": EngineSettings(), **engines}
+
+    @model_validator(mode="after")
+    def _stalls_before_it_is_killed(self) -> Config:
+        if self.stall_kill_s < self.stall_s:
+            raise ValueError("stall_kill_s must not be less than stall_s")
+        return self
 
     def limits(self, sentence_chars: int) -> Limits:
         """What `hello` publishes."""

@@ -11,6 +11,7 @@ import contextlib
 import os
 import signal
 import socket
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -58,11 +59,14 @@ class EngineStream:
         self._read = 0
         self._credited = 0
         self._closing = False
+        self._sentences: deque[int] = deque()
+        """Submitted, and not at their end."""
         self.utterance = utterance
         self.listener = listener
 
     def submit(self, sentence: int, spans: tuple[wire.Span, ...]) -> None:
         """Speak this after what was submitted before."""
+        self._sentences.append(sentence)
         self._link.send(wire.Submit(self.utterance, sentence, spans))
 
     def close(self) -> None:
@@ -98,6 +102,8 @@ class EngineStream:
         """The engine wrote a block."""
         if self._slot is None or block.generation != self._slot.generation:
             raise wire.LinkError("audio for a slot that was not opened")
+        if not self._sentences:
+            raise wire.LinkError("audio without a sentence")
         if not self._written < block.write_pos <= self._read + self._ring.samples:
             raise wire.LinkError("audio outside the ring's free part")
         chunk = Chunk(self, self._written, block.write_pos, block.crc)
@@ -108,7 +114,14 @@ class EngineStream:
         """All of a sentence was written."""
         if done.end_pos != self._written:
             raise wire.LinkError("a sentence's end without its sound")
+        if not self._sentences or self._sentences.popleft() != done.sentence:
+            raise wire.LinkError("the end of a sentence that is not being spoken")
         self.listener.on_sentence_done(done)
+
+    def closed(self) -> None:
+        """The slot is free: too early, where a sentence is left that nobody cancelled."""
+        if self._sentences:
+            self.listener.on_failed(EngineFailed("the engine ended the utterance in the middle"))
 
     def credit(self, sample_rate: int) -> wire.Credit | None:
         """What the engine has not been told yet."""
@@ -270,7 +283,9 @@ class EngineLink:
                 self._turn("ready")
                 log.info("engine link ready", link=self.name, model=ready.model, slots=ready.slots)
                 while not protocol.lost.done():
+                    due = self._clock() + WATCH_S
                     await asyncio.wait([protocol.lost], timeout=WATCH_S)
+                    self._forgive(self._clock() - due)
                     self._send_credits()
                     self._check_progress(pidfd)
                 raise protocol.lost.result()
@@ -278,6 +293,13 @@ class EngineLink:
                 transport.abort()
         finally:
             os.close(pidfd)
+
+    def _forgive(self, late_s: float) -> None:
+        """Where this loop itself stood still, what the engine said lies unread in the socket."""
+        if late_s > WATCH_S:
+            self._heard = min(self._clock(), self._heard + late_s)
+            if self._busy_until:
+                self._busy_until += late_s
 
     def _check_progress(self, pidfd: int) -> None:
         """An engine is hung when it says nothing, or runs past its own word."""
@@ -318,10 +340,11 @@ class EngineLink:
                 if stream := self._streams.get(opened.utterance):
                     stream.opened(opened)
             case wire.Closed(utterance):
-                self._free(utterance)
+                if stream := self._free(utterance):
+                    stream.closed()
             case wire.Failed(utterance, code, message):
                 if stream := self._free(utterance):
-                    stream.listener.on_failed(EngineFailed(message, code=code))
+                    stream.listener.on_failed(EngineFailed.of(code, message))
             case wire.Checkpoint():
                 pass  # carried by the link; nothing resumes from one yet
             case wire.Ready():

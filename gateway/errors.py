@@ -11,6 +11,7 @@ GatewayError            code, plain message, retry_after_ms
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 from gateway.messages import Error
 
@@ -67,10 +68,22 @@ class EngineLost(SpeechError):
     code = "engine_lost"
 
 
+_ENGINE_CODES: Final = frozenset(
+    {"engine_error", "unknown_voice", "busy", "cannot_speak", "bad_audio", "model_fault"}
+)
+"""Of `engine.errors`, which this package does not import."""
+
+
 class EngineFailed(SpeechError):
     """The engine gave up this utterance."""
 
     code = "engine_error"
+
+    @classmethod
+    def of(cls, code: str, message: str) -> EngineFailed:
+        """As the engine says, in printable words and a code that clients know."""
+        words = "".join(char for char in message if char.isprintable())[:200]
+        return cls(words, code=code if code in _ENGINE_CODES else None)
 
 
 class Overloaded(SpeechError):

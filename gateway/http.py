@@ -79,7 +79,7 @@ class Routes:
             protocols=(SUBPROTOCOL,),
             compress=False,
             heartbeat=config.ping_s,
-            max_msg_size=config.message_bytes,
+            max_msg_size=config.message_bytes + 1,  # aiohttp refuses what is as long as this
             timeout=1.0,
         )
         await response.prepare(request)
@@ -106,7 +106,8 @@ class Routes:
                 task.cancel()
             for session in self._sessions:
                 session.hang_up(CloseCode.RESTART, "the server restarts; reconnect")
-            await asyncio.wait(self._sessions.values())
+            if self._sessions:  # they may have left by themselves
+                await asyncio.wait(self._sessions.values())
 
     # --- pages --------------------------------------------------------------------------------------------
 
@@ -161,4 +162,9 @@ def _origin_allowed(request: web.Request, origins: tuple[str, ...]) -> bool:
     origin = request.headers.get("Origin")
     if origin is None:
         return True
-    return origin in origins or urlsplit(origin).netloc == request.host
+    if origin in origins:
+        return True
+    try:
+        return urlsplit(origin).netloc == request.host
+    except ValueError:
+        return False

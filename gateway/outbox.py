@@ -64,11 +64,10 @@ class Outbox:
         """More waits than may."""
         return self._bytes > self._max_bytes
 
-    async def send(self, message: str | Audio) -> None:
-        """Queue a message and write what can be written."""
+    def put(self, message: str | Audio) -> None:
+        """Queue a message; `drain` writes it."""
         self._queue.append(message)
         self._bytes += _size(message)
-        await self.drain()
 
     def purge(self, stream: int) -> None:
         """Drop the sound of a stream that was silenced."""

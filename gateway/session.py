@@ -183,7 +183,7 @@ class Session:
             stream=self._streams,
             services=self._services,
             outbox=self._outbox,
-            send=self._send,
+            post=self._post,
         )
         self._utterances[start.utterance] = utterance
         task = asyncio.create_task(utterance.run(), name=f"utterance {self.id}")
@@ -212,9 +212,13 @@ class Session:
             )
         )
 
-    async def _send(self, message: ServerMessage) -> None:
+    def _post(self, message: ServerMessage) -> None:
         """The one way out for text messages: the protocol machine sees them all."""
-        await self._outbox.send(self._protocol.send(message))
+        self._outbox.put(self._protocol.send(message))
+
+    async def _send(self, message: ServerMessage) -> None:
+        self._post(message)
+        await self._outbox.drain()
 
     async def _watch(self) -> None:
         """Hold the deadlines: the first message, and the writes to a slow reader."""

@@ -63,7 +63,10 @@ class Child:
 
     async def _run_once(self) -> int:
         process = await asyncio.create_subprocess_exec(
-            *self._command, stdin=asyncio.subprocess.PIPE, pass_fds=self._fds
+            *self._command,
+            stdin=asyncio.subprocess.PIPE,
+            pass_fds=self._fds,
+            start_new_session=True,  # a terminal's Ctrl-C is for the parent, which ends them in order
         )
         self._process = process
         await process.communicate(self._stdin)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -68,7 +68,7 @@ class Utterance:
         stream: int,
         services: Services,
         outbox: Outbox,
-        send: Callable[[ServerMessage], Awaitable[None]],
+        post: Callable[[ServerMessage], None],
     ) -> None:
         spec = services.link.spec
         assert spec is not None
@@ -76,7 +76,7 @@ class Utterance:
         self._options = options
         self._services = services
         self._outbox = outbox
-        self._send = send
+        self._post = post
         self._splitter = Splitter(max_chars=spec.max_chars)
         self._transcript = Transcript()
         self._playout = Playout(
@@ -91,6 +91,8 @@ class Utterance:
         self._submitted: dict[int, Segment] = {}
         """Segments in the engine or in the track, whose sound has not begun to go out."""
         self._outstanding = 0
+        self._submitted_to = 0
+        """Where the last segment ends that went to the engine."""
         self._ended = False
         self._cancelled_ms: float | None = None
         self._failure: SpeechError | None = None
@@ -111,10 +113,14 @@ class Utterance:
             self._take(self._splitter.feed(text[at : at + SLICE]), arrived)
             if len(text) > SLICE:
                 await asyncio.sleep(0)
-        pending = self._splitter.position - (self._waiting[0].start if self._waiting else 0)
+        pending = self._splitter.position - self._spoken_to()
         limit = self._services.config.pending_chars
-        if self._waiting and pending > limit:
+        if pending > limit:
             self.fail(SpeechError(f"more than {limit} characters wait to be spoken", code="text_too_long"))
+
+    def _spoken_to(self) -> int:
+        """Where the text ends that the engine has."""
+        return self._waiting[0].start if self._waiting else self._submitted_to
 
     def flush(self) -> None:
         """Speak what is held."""
@@ -131,7 +137,8 @@ class Utterance:
         now = self._services.clock()
         heard = self._playout.played(now) if played_ms is None else played_ms
         self._cancelled_ms = min(heard, float(self._playout.sent))
-        self._silence()
+        self._outbox.purge(self.track.stream)
+        self._give_back()
         self._changed.set()
 
     def report_played(self, ms: float) -> None:
@@ -154,13 +161,17 @@ class Utterance:
         metrics.active.inc()
         self._services.pump.add(self)
         try:
-            await self._send(self._started())
+            self._post(self._started())
+            await self._outbox.drain()
             terminal = await self._speak()
             outcome = str(terminal.__struct_config__.tag)
-            self._silence()
-            await self._send(terminal)
+            if not isinstance(terminal, Done):
+                self._outbox.purge(self.track.stream)
+            self._give_back()
+            self._post(terminal)
+            await self._outbox.drain()
         finally:
-            self._silence()
+            self._give_back()
             metrics.active.dec()
             metrics.utterances.labels(outcome).inc()
 
@@ -213,6 +224,7 @@ class Utterance:
                 )
             segment = self._waiting.popleft()
             self._submitted[segment.index] = segment
+            self._submitted_to = segment.end
             self._outstanding += 1
             tagged = spans(segment.text, segment.start, segment.end, self._options.language)
             self._stream.submit(segment.index, tagged)
@@ -244,10 +256,9 @@ class Utterance:
     def _is_heard(self, now: float) -> bool:
         return self.track.finished and not (self._options.realtime and self._playout.lead(now) > 0)
 
-    def _silence(self) -> None:
-        """Give back all that is held. Idempotent."""
+    def _give_back(self) -> None:
+        """Let go of all that is held; what waits in the outbox still goes out. Idempotent."""
         self._services.pump.discard(self)
-        self._outbox.purge(self.track.stream)
         if self._ticket is not None:
             self._services.admission.withdraw(self._ticket)
             self._ticket = None
@@ -309,26 +320,33 @@ class Utterance:
         return self._outbox.is_blocked
 
     async def play(self, messages: Sequence[Starts | AudioMessage], now: float) -> None:
-        """Tell the client which segment begins, and send the sound."""
-        metrics = self._services.metrics
+        """Tell the client which segment begins, and send the sound. All is queued before anything waits."""
         for message in messages:
             if isinstance(message, AudioMessage):
-                if message.sequence == 0 and self._first_text_at is not None:
-                    metrics.ttfa.observe(now - self._first_text_at)
-                await self._outbox.send(Audio(message.stream, encode_audio(message)))
-                metrics.lead.observe(self._playout.lead(now) / 1000.0)
+                self._post_audio(message, now)
             else:
-                segment = self._submitted.pop(message.number)
-                self._transcript.on_starts(segment, message.start_ms)
-                await self._send(
-                    SentenceEvent(
-                        utterance=self.name,
-                        index=segment.index,
-                        start=segment.start,
-                        end=segment.end,
-                        start_ms=message.start_ms,
-                    )
-                )
+                self._post_starts(message)
+        await self._outbox.drain()
+
+    def _post_audio(self, message: AudioMessage, now: float) -> None:
+        metrics = self._services.metrics
+        if message.sequence == 0 and self._first_text_at is not None:
+            metrics.ttfa.observe(now - self._first_text_at)
+        self._outbox.put(Audio(message.stream, encode_audio(message)))
+        metrics.lead.observe(self._playout.lead(now) / 1000.0)
+
+    def _post_starts(self, message: Starts) -> None:
+        segment = self._submitted.pop(message.number)
+        self._transcript.on_starts(segment, message.start_ms)
+        self._post(
+            SentenceEvent(
+                utterance=self.name,
+                index=segment.index,
+                start=segment.start,
+                end=segment.end,
+                start_ms=message.start_ms,
+            )
+        )
 
     def on_tick(self, now: float) -> None:
         """Notice an underrun; wake the task when time itself has something to decide."""

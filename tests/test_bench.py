@@ -15,6 +15,7 @@ ROW = Row(
     streams=128,
     cpu_ms_per_stream_s=4.0,
     opus_ms_per_stream_s=3.0,
+    idle_opus_ms_per_stream_s=2.8,
     ratio=1.33,
     lag_ms_p99=2.0,
     ttfa_ms_p50=10.0,

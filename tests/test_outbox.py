@@ -44,6 +44,10 @@ class Fixture:
     def __post_init__(self) -> None:
         self.outbox = Outbox(self.wire, max_bytes=self.max_bytes, clock=lambda: self.now)
 
+    async def send(self, message: str | Audio) -> None:
+        self.outbox.put(message)
+        await self.outbox.drain()
+
     def block(self) -> None:
         self.wire.buffered = WRITE_BUFFER + 1
 
@@ -57,8 +61,8 @@ def audio(stream: int, text: str, size: int = 0) -> Audio:
 
 async def test_what_can_be_written_is_written_at_once() -> None:
     box = Fixture()
-    await box.outbox.send("hello")
-    await box.outbox.send(audio(1, "sound"))
+    await box.send("hello")
+    await box.send(audio(1, "sound"))
     assert box.wire.written == ["hello", b"sound"]
     assert not box.outbox.is_blocked
     assert box.outbox.sent_bytes == 10
@@ -67,10 +71,10 @@ async def test_what_can_be_written_is_written_at_once() -> None:
 async def test_the_transport_at_its_limit_takes_and_past_it_does_not() -> None:
     box = Fixture()
     box.wire.buffered = WRITE_BUFFER
-    await box.outbox.send("a")
+    await box.send("a")
     assert not box.outbox.is_blocked
     box.wire.buffered = WRITE_BUFFER + 1
-    await box.outbox.send("b")
+    await box.send("b")
     assert box.outbox.is_blocked
     assert box.wire.written == ["a"]
 
@@ -79,8 +83,8 @@ async def test_what_waited_goes_out_in_order() -> None:
     box = Fixture()
     box.block()
     for name in "abc":
-        await box.outbox.send(name)
-    await box.outbox.send(audio(1, "d"))
+        await box.send(name)
+    await box.send(audio(1, "d"))
     assert box.wire.written == []
     box.unblock()
     await box.outbox.drain()
@@ -91,7 +95,7 @@ async def test_what_waited_goes_out_in_order() -> None:
 async def test_it_stops_writing_when_the_transport_is_full_again() -> None:
     box = Fixture(FakeWire(stuck=True))
     for number in range(10):
-        await box.outbox.send(audio(1, str(number), 4000))
+        await box.send(audio(1, str(number), 4000))
     assert len(box.wire.written) == 5  # the fifth went over the limit
     assert box.outbox.is_blocked
 
@@ -100,9 +104,9 @@ async def test_how_long_it_is_blocked() -> None:
     box = Fixture()
     assert box.outbox.blocked_s() == 0.0
     box.block()
-    await box.outbox.send("a")
+    await box.send("a")
     box.now += 5
-    await box.outbox.send("b")
+    await box.send("b")
     assert box.outbox.blocked_s() == 5.0
     box.unblock()
     await box.outbox.drain()
@@ -112,14 +116,14 @@ async def test_how_long_it_is_blocked() -> None:
 async def test_a_reader_who_takes_a_little_is_not_stalled() -> None:
     box = Fixture()
     box.block()
-    await box.outbox.send(audio(1, "a"))
-    await box.outbox.send(audio(1, "b"))
+    await box.send(audio(1, "a"))
+    await box.send(audio(1, "b"))
     box.now += 5
     box.unblock()
     box.wire.stuck = True
     await box.outbox.drain()
     box.block()
-    await box.outbox.send("c")
+    await box.send("c")
     box.now += 3
     assert box.outbox.blocked_s() == 3.0
 
@@ -127,9 +131,9 @@ async def test_a_reader_who_takes_a_little_is_not_stalled() -> None:
 async def test_it_says_when_more_waits_than_may() -> None:
     box = Fixture(max_bytes=100)
     box.block()
-    await box.outbox.send(audio(1, "", 100))
+    await box.send(audio(1, "", 100))
     assert not box.outbox.overflowed
-    await box.outbox.send("x")
+    await box.send("x")
     assert box.outbox.overflowed
     box.outbox.purge(1)
     assert not box.outbox.overflowed
@@ -149,7 +153,7 @@ async def test_purging_drops_the_sound_of_one_stream_only() -> None:
     box = Fixture()
     box.block()
     for item in (audio(1, "a"), "text", audio(2, "b"), audio(1, "c"), audio(2, "d")):
-        await box.outbox.send(item)
+        await box.send(item)
     box.outbox.purge(1)
     box.outbox.purge(3)
     box.unblock()
@@ -160,7 +164,7 @@ async def test_purging_drops_the_sound_of_one_stream_only() -> None:
 async def test_purging_all_that_waited_ends_the_block() -> None:
     box = Fixture()
     box.block()
-    await box.outbox.send(audio(1, "a"))
+    await box.send(audio(1, "a"))
     box.outbox.purge(1)
     assert not box.outbox.is_blocked
     box.now += 60
@@ -175,7 +179,7 @@ async def test_senders_at_once_keep_their_order_and_do_not_write_into_each_other
     # The first one is being written; these do not wait for it.
     async with asyncio.timeout(1):
         for item in ("b", audio(1, "c"), audio(2, "d")):
-            await box.outbox.send(item)
+            await box.send(item)
     box.outbox.purge(1)
     gate.set()
     await first
@@ -192,8 +196,8 @@ async def test_a_write_that_fails_does_not_lock_the_box() -> None:
 
     box = Fixture(Broken())
     with pytest.raises(RuntimeError):
-        await box.outbox.send("a")
-    await box.outbox.send("b")
+        await box.send("a")
+    await box.send("b")
     assert box.wire.written == ["b"]
 
 
@@ -225,7 +229,7 @@ async def play(actions: list[tuple[str, int, int]]) -> None:
     for number, (action, stream, size) in enumerate(actions):
         if action == "send":
             data = str(number).ljust(size, ".")
-            await box.outbox.send(data if stream == 0 else Audio(stream, data.encode()))
+            await box.send(data if stream == 0 else Audio(stream, data.encode()))
             waiting.append((stream, data if stream == 0 else data.encode()))
             flush()
         elif action == "purge":
