@@ -1,8 +1,8 @@
 """One row of `bench/gateway.py`: streams held by client processes, and the gateway's CPU over a window.
 
-Bare Opus is a tight loop on one thread, with the gateway's encoder settings, on the sound that the streams carry:
-a round each second of the window, so that it meets the same busy caches and the same machine as the gateway, and
-beside that on an idle machine before and after.
+Bare Opus is a tight loop on one thread, with the gateway's encoder settings, on the sound that the streams
+carry: a round each second of the window, so that it meets the same busy caches and the same machine as the
+gateway, and beside that on an idle machine before and after.
 """
 
 from __future__ import annotations

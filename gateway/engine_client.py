@@ -27,6 +27,8 @@ log = structlog.get_logger(__name__)
 
 WATCH_S: Final = 0.1
 """How often credits are sent and the engine's word is checked."""
+CREDIT_SHARE: Final = 8
+"""A credit waits until this part of the ring has come free, so that a full one is refilled in few steps."""
 RECONNECT_S: Final = 0.2
 
 State = Literal["starting", "ready", "stalled", "lost"]
@@ -124,9 +126,10 @@ class EngineStream:
             self.listener.on_failed(EngineFailed("the engine ended the utterance in the middle"))
 
     def credit(self, sample_rate: int) -> wire.Credit | None:
-        """What the engine has not been told yet."""
+        """What the engine is to be told: that much has come free, or that nothing is left to read."""
         read = self._read
-        if read == self._credited:
+        fresh = read - self._credited
+        if fresh == 0 or (fresh < self._ring.samples // CREDIT_SHARE and read < self._written):
             return None
         self._credited = read
         unheard = int(self.listener.lead_ms() * sample_rate / 1000)

@@ -29,7 +29,7 @@ class _Codec(Protocol):
     tail: int
     """Samples that must follow the last one, so that it comes out of a decoder."""
 
-    def encode(self, frame: bytes) -> bytes:
+    def encode(self, frame: memoryview) -> bytes:
         """A packet of exactly one frame."""
 
     def reset(self) -> None:
@@ -50,7 +50,7 @@ class _Opus:
         self._input_bytes = memoryview(self._input).cast("B")
         self._output_bytes = memoryview(self._output)
 
-    def encode(self, frame: bytes) -> bytes:
+    def encode(self, frame: memoryview) -> bytes:
         self._input_bytes[:] = frame  # of exactly this size: libopus would read past a shorter one
         size = libopus_encode(self._encoder.encoder_state, self._input, self._frame, self._output, MAX_PACKET)
         if size < 0:
@@ -64,8 +64,8 @@ class _Opus:
 class _Pcm:
     tail = 0
 
-    def encode(self, frame: bytes) -> bytes:
-        return frame
+    def encode(self, frame: memoryview) -> bytes:
+        return bytes(frame)
 
     def reset(self) -> None:
         pass
@@ -107,10 +107,11 @@ class PacketEncoder:
 
     def _cut(self) -> list[bytes]:
         whole = len(self._held) - len(self._held) % self._frame_bytes
-        packets = [
-            self._codec.encode(bytes(self._held[at : at + self._frame_bytes]))
-            for at in range(0, whole, self._frame_bytes)
-        ]
+        with memoryview(self._held) as held:
+            packets = [
+                self._codec.encode(held[at : at + self._frame_bytes])
+                for at in range(0, whole, self._frame_bytes)
+            ]
         del self._held[:whole]
         return packets
 

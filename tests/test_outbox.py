@@ -142,7 +142,7 @@ async def test_it_says_when_more_waits_than_may() -> None:
 async def test_bytes_are_counted_and_not_characters() -> None:
     box = Fixture(max_bytes=100)
     box.block()
-    await box.outbox.send("语" * 34)  # 102 bytes on the wire
+    await box.send("语" * 34)  # 102 bytes on the wire
     assert box.outbox.overflowed
     box.unblock()
     await box.outbox.drain()
@@ -174,7 +174,7 @@ async def test_purging_all_that_waited_ends_the_block() -> None:
 async def test_senders_at_once_keep_their_order_and_do_not_write_into_each_other() -> None:
     gate = asyncio.Event()
     box = Fixture(FakeWire(gate=gate))
-    first = asyncio.create_task(box.outbox.send("a"))
+    first = asyncio.create_task(box.send("a"))
     await asyncio.sleep(0)
     # The first one is being written; these do not wait for it.
     async with asyncio.timeout(1):
