@@ -1,25 +1,28 @@
-"""Intelligibility: a recogniser must understand what the voices say, in both languages.
+"""Intelligibility through the real path: a recogniser must understand what the voices say, in both languages.
 
 `speak` is the one place that knows how text becomes sound, and `RATE` the rate of that sound.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from engine.embedded.model import EmbeddedModel
-from engine.wire import Parameters, Span
+from gateway.client import connect
+from gateway.sinks import PcmDecoder
 from tests.ear import Ear, Score, score, total, units
+from tests.server import Server
 
 Speak = Callable[[str, str], NDArray[np.float32]]
 
-RATE = 24000
+RATE: Final = 24000
 CASES = Path(__file__).parent / "cases" / "ear.jsonl"
 STYLES = Path(__file__).parent.parent / "assets" / "styles"
 LIMITS = {"en": 0.08, "zh": 0.06}
@@ -38,22 +41,19 @@ def ear() -> Ear:
 
 
 @pytest.fixture(scope="module")
-def speak() -> Speak:
-    """Mono samples of [-1, 1] at `RATE` for a sentence and its language."""
-    model = EmbeddedModel(slots=1, styles=STYLES)
+def speak(server: Server) -> Speak:
+    """Mono samples of [-1, 1] at `RATE`, by the real path: text, socket, Opus, decoder."""
+
+    async def over_the_socket(text: str) -> bytes:
+        async with connect(server.ws_url) as client:
+            said = await client.speak(text, pace="fast", sample_rate=RATE)
+        assert said.outcome == "done", said.ended
+        decoder = PcmDecoder(format="opus", sample_rate=RATE)
+        return b"".join(decoder.feed(message) for message in said.audio)
 
     def spoken(text: str, language: str) -> NDArray[np.float32]:
-        model.open(0, model.spec.default_voice, Parameters(), 0)
-        model.begin(0, [Span(text, language, 0, len(text))])
-        pieces: list[NDArray[np.int16]] = []
-        finished = False
-        while not finished:
-            (made,) = model.step([0])
-            assert made.error is None
-            pieces.append(made.pcm)
-            finished = made.finished
-        model.close(0)
-        return np.concatenate(pieces).astype(np.float32) / np.float32(32768)
+        pcm = np.frombuffer(asyncio.run(over_the_socket(text)), "<i2")
+        return pcm.astype(np.float32) / np.float32(32768)
 
     return spoken
 

@@ -173,6 +173,17 @@ class Bench:
         await engine.send(wire.Opened(number, slot, generation))
         return heard, number
 
+    async def speaking(self, engine: FakeEngine, *, slot: int = 0, generation: int = 1) -> tuple[Heard, int]:
+        """The same, with sentence 0 submitted."""
+        heard = Heard()
+        stream = self.open(heard)
+        stream.submit(0, ())
+        assert isinstance(await engine.receive(), wire.Open)
+        assert isinstance(await engine.receive(), wire.Submit)
+        engine.begin(slot, generation)
+        await engine.send(wire.Opened(stream.utterance, slot, generation))
+        return heard, stream.utterance
+
 
 @pytest.fixture
 def process() -> Iterator[subprocess.Popen[bytes]]:
@@ -339,7 +350,7 @@ async def test_an_utterance_from_open_to_closed(bench: Bench) -> None:
 
 async def test_credits_tell_where_the_listener_is(bench: Bench) -> None:
     engine = await bench.connected()
-    heard, number = await bench.opened(engine)
+    heard, number = await bench.speaking(engine)
     await engine.send(engine.write(number, 0, 1, 0, pcm(480)))
     await until(lambda: bool(heard.chunks))
     heard.lead = 15.0
@@ -388,6 +399,8 @@ async def test_after_a_cancel_the_listener_hears_nothing(bench: Bench) -> None:
     engine = await bench.connected()
     heard = Heard()
     stream = bench.open(heard)
+    stream.submit(0, ())
+    await engine.receive()
     await engine.receive()
     engine.begin(0, 1)
     stream.cancel()
@@ -406,7 +419,7 @@ async def test_after_a_cancel_the_listener_hears_nothing(bench: Bench) -> None:
 
 async def test_what_comes_late_for_an_utterance_that_is_over_is_dropped(bench: Bench) -> None:
     engine = await bench.connected()
-    heard, number = await bench.opened(engine)
+    heard, number = await bench.speaking(engine)
     await engine.send(
         wire.Closed(number),
         engine.write(number, 0, 1, 0, pcm(10)),
@@ -416,7 +429,7 @@ async def test_what_comes_late_for_an_utterance_that_is_over_is_dropped(bench: B
         wire.Closed(number),
         wire.Closed(999),
     )
-    _, other = await bench.opened(engine)
+    _, other = await bench.speaking(engine)
     assert other != number
     assert bench.link.state == "ready"
     assert (heard.chunks, heard.failed) == ([], [])
@@ -448,7 +461,7 @@ async def assert_lost(bench: Bench, heard: Heard) -> None:
 @pytest.mark.parametrize("position", [0, SAMPLES + 1, 2**62, -1])
 async def test_audio_outside_the_rings_free_part(bench: Bench, position: int) -> None:
     engine = await bench.connected()
-    heard, number = await bench.opened(engine)
+    heard, number = await bench.speaking(engine)
     await engine.send(wire.Audio((wire.Block(number, 1, position, 0),)))
     await assert_lost(bench, heard)
     assert heard.chunks == []
@@ -456,7 +469,7 @@ async def test_audio_outside_the_rings_free_part(bench: Bench, position: int) ->
 
 async def test_audio_that_goes_back(bench: Bench) -> None:
     engine = await bench.connected()
-    heard, number = await bench.opened(engine)
+    heard, number = await bench.speaking(engine)
     await engine.send(engine.write(number, 0, 1, 0, pcm(100)))
     await engine.send(wire.Audio((wire.Block(number, 1, 99, 0),)))
     await assert_lost(bench, heard)
@@ -464,7 +477,7 @@ async def test_audio_that_goes_back(bench: Bench) -> None:
 
 async def test_audio_over_what_was_not_read(bench: Bench) -> None:
     engine = await bench.connected()
-    heard, number = await bench.opened(engine)
+    heard, number = await bench.speaking(engine)
     await engine.send(engine.write(number, 0, 1, 0, pcm(SAMPLES)))
     await until(lambda: bool(heard.chunks))
     await engine.send(wire.Audio((wire.Block(number, 1, SAMPLES + 1, 0),)))
@@ -473,7 +486,7 @@ async def test_audio_over_what_was_not_read(bench: Bench) -> None:
 
 async def test_audio_fills_the_ring_to_the_last_sample_and_again_once_read(bench: Bench) -> None:
     engine = await bench.connected()
-    heard, number = await bench.opened(engine)
+    heard, number = await bench.speaking(engine)
     await engine.send(engine.write(number, 0, 1, 0, pcm(SAMPLES)))
     await until(lambda: len(heard.chunks) == 1)
     assert heard.chunks[0].take() == pcm(SAMPLES)
@@ -484,7 +497,7 @@ async def test_audio_fills_the_ring_to_the_last_sample_and_again_once_read(bench
 
 async def test_audio_of_another_generation(bench: Bench) -> None:
     engine = await bench.connected()
-    heard, number = await bench.opened(engine, generation=5)
+    heard, number = await bench.speaking(engine, generation=5)
     await engine.send(wire.Audio((wire.Block(number, 4, 10, 0),)))
     await assert_lost(bench, heard)
 
@@ -524,8 +537,8 @@ async def test_a_second_ready(bench: Bench) -> None:
 
 async def test_nothing_is_taken_from_an_engine_after_it_broke_the_rules(bench: Bench) -> None:
     engine = await bench.connected()
-    heard, number = await bench.opened(engine)
-    other, second = await bench.opened(engine, slot=1, generation=2)
+    heard, number = await bench.speaking(engine)
+    other, second = await bench.speaking(engine, slot=1, generation=2)
     await engine.send(wire.Audio((wire.Block(number, 1, 0, 0),)), engine.write(second, 1, 2, 0, pcm(10)))
     for _ in range(20):
         with contextlib.suppress(ConnectionError):
@@ -538,7 +551,7 @@ async def test_nothing_is_taken_from_an_engine_after_it_broke_the_rules(bench: B
 async def test_the_end_of_a_sentence_whose_sound_did_not_come(bench: Bench) -> None:
     """`on_sentence_done` promises that all of the sentence's samples came before it."""
     engine = await bench.connected()
-    heard, number = await bench.opened(engine)
+    heard, number = await bench.speaking(engine)
     await engine.send(engine.write(number, 0, 1, 0, pcm(10)), wire.SentenceDone(number, 0, 11, False, False))
     await assert_lost(bench, heard)
     assert heard.done == []
@@ -546,7 +559,7 @@ async def test_the_end_of_a_sentence_whose_sound_did_not_come(bench: Bench) -> N
 
 async def test_damaged_and_overwritten_samples_are_not_handed_out(bench: Bench) -> None:
     engine = await bench.connected()
-    heard, number = await bench.opened(engine)
+    heard, number = await bench.speaking(engine)
     await engine.send(engine.write(number, 0, 1, 0, pcm(10)))
     await engine.send(engine.write(number, 0, 1, 10, pcm(10)))
     await until(lambda: len(heard.chunks) == 2)
@@ -563,8 +576,8 @@ async def test_damaged_and_overwritten_samples_are_not_handed_out(bench: Bench) 
 
 async def test_death_fails_every_stream_once_and_what_was_delivered_is_still_there(bench: Bench) -> None:
     engine = await bench.connected()
-    first, number = await bench.opened(engine)
-    second, _ = await bench.opened(engine, slot=1, generation=2)
+    first, number = await bench.speaking(engine)
+    second, _ = await bench.speaking(engine, slot=1, generation=2)
     await engine.send(engine.write(number, 0, 1, 0, pcm(100)))
     await until(lambda: bool(first.chunks))
     engine.close()

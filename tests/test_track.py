@@ -45,6 +45,7 @@ class Engine:
             on_change=lambda: None,
         )
         self._stream = EngineStream(link, reader, 1, self)
+        self._stream.submit(0, ())
         self._stream.opened(wire.Opened(1, 0, 7))
         self._writer.begin(0, 7)
         self._written = 0
