@@ -36,6 +36,11 @@ class Parameters(Struct, frozen=True, array_like=True):
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
+    oral: int | None = None
+    laugh: int | None = None
+    pause: int | None = None
+    tags: bool = False
+    """`[uv_break]`, `[lbreak]` and `[laugh]` in the text act instead of being read."""
 
 
 class Span(Struct, frozen=True, array_like=True):

@@ -36,6 +36,14 @@ class Auth(Struct, tag="auth", frozen=True):
     token: Annotated[str, Meta(max_length=4096)]
 
 
+class Style(Struct, frozen=True, kw_only=True, rename={"pause": "break"}):
+    """How an engine that knows styles speaks (ChatTTS); others ignore it."""
+
+    oral: Annotated[int, Meta(ge=0, le=9)] | None = None
+    laugh: Annotated[int, Meta(ge=0, le=2)] | None = None
+    pause: Annotated[int, Meta(ge=0, le=7)] | None = None
+
+
 class Start(Struct, tag="start", frozen=True, kw_only=True):
     """Begin an utterance: text that is spoken as one stream of sound."""
 
@@ -53,6 +61,9 @@ class Start(Struct, tag="start", frozen=True, kw_only=True):
     temperature: Annotated[float, Meta(ge=0.01, le=2.0)] | None = None
     top_p: Annotated[float, Meta(gt=0.0, le=1.0)] | None = None
     top_k: Annotated[int, Meta(ge=1, le=625)] | None = None
+    style: Style | None = None
+    tags: bool | None = None
+    """`[uv_break]`, `[lbreak]` and `[laugh]` in the text act, where the engine knows them."""
 
 
 class Text(Struct, tag="text", frozen=True):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from engine import wire
 from gateway.config import Config
 from gateway.errors import SpeechError
-from gateway.messages import Format, Language, Start
+from gateway.messages import Format, Language, Start, Style
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +39,22 @@ class Options:
             sample_rate=start.sample_rate or 24_000,
             bundle=start.bundle or config.bundle,
             realtime=start.pace != "fast",
-            parameters=wire.Parameters(start.speed or 1.0, start.temperature, start.top_p, start.top_k),
+            parameters=_parameters(start),
         )
+
+
+def _parameters(start: Start) -> wire.Parameters:
+    style = start.style or Style()
+    return wire.Parameters(
+        speed=start.speed or 1.0,
+        temperature=start.temperature,
+        top_p=start.top_p,
+        top_k=start.top_k,
+        oral=style.oral,
+        laugh=style.laugh,
+        pause=style.pause,
+        tags=bool(start.tags),
+    )
 
 
 def _seed(start: Start, voice: str) -> int:
