@@ -22,7 +22,7 @@ from rich.progress import Progress
 # Run as a script, this file's own folder comes first, where `import gateway` would find this file.
 sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from bench.measure import SETTLE_S, fetch_frames, measure  # noqa: E402
+from bench.measure import BARE_PAUSE_S, BARE_ROUNDS, SETTLE_S, fetch_frames, measure  # noqa: E402
 from bench.report import Row, judge, show  # noqa: E402
 from bench.server import BenchError, serving  # noqa: E402
 
@@ -54,7 +54,9 @@ def main(streams: list[int], seconds: float, json_path: Path | None) -> None:
         # A probe needs a slot beside the streams; the one before it may still be giving up its own.
         with serving(slots=max(streams) + 4) as server, Progress(console=Console(stderr=True)) as progress:
             frames = asyncio.run(fetch_frames(server.url))
-            bar = progress.add_task("", total=len(streams) * (SETTLE_S + seconds))
+            bar = progress.add_task(
+                "", total=len(streams) * (SETTLE_S + seconds + BARE_ROUNDS * BARE_PAUSE_S)
+            )
 
             def advance(what: str, wait_s: float) -> None:
                 progress.update(bar, description=f"{count} streams: {what}")

@@ -1,8 +1,8 @@
 """One row of `bench/gateway.py`: streams held by client processes, and the gateway's CPU over a window.
 
 Bare Opus is a tight loop on one thread, with the gateway's encoder settings, on the sound that the streams
-carry: a round each second of the window, so that it meets the same busy caches and the same machine as the
-gateway, and beside that on an idle machine before and after.
+carry: right after the window and while they go on, so that it meets the same busy caches and the same machine
+as the gateway, and beside that on an idle machine before and after.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ RATE: Final = 24_000
 FRAME_SAMPLES: Final = RATE * FRAME_MS // 1000
 
 STREAMS_A_PROCESS: Final = 32
-RAMP_S_A_STREAM: Final = 0.03
+RAMP_S_A_STREAM: Final = 0.1
 SETTLE_S: Final = 3.0
 """A new stream fills its lead of 2 s first; after that it costs what it always costs."""
 PROBES: Final = 60
 BARE_SEEDS: Final = 4
 BARE_ROUNDS: Final = 8
-BARE_EVERY_S: Final = 1.0
+BARE_PAUSE_S: Final = 0.25
 
 
 class LoadProcess:
@@ -140,12 +140,13 @@ def measure(
         advance("filling the lead", SETTLE_S)
         lag_before, busy_before = server.lag_buckets(), machine_busy_s()
         begun, cpu_before, (audio_before, _) = time.monotonic(), server.cpu_s(), mark(processes)
-        while (left := seconds - (time.monotonic() - begun)) > 0:
-            advance("measuring", min(BARE_EVERY_S, left))
-            bare += measure_bare_opus(frames, 1)
+        advance("measuring", seconds)
         elapsed, cpu_s, (audio_after, _) = time.monotonic() - begun, server.cpu_s(), mark(processes)
         busy_after = machine_busy_s()
         lag = percentile_of_buckets(lag_before, server.lag_buckets(), 0.99)
+        for _ in range(BARE_ROUNDS):
+            advance("measuring bare Opus", BARE_PAUSE_S)
+            bare += measure_bare_opus(frames, 1)
         processes[0].ask(f"probe {PROBES}")
         ttfa_ms += processes[0].answer()["ttfa_ms"]
         _, underruns = mark(processes)

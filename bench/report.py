@@ -25,11 +25,11 @@ class Row:
     cpu_ms_per_stream_s: float
     """Of the gateway's worker: Opus included, the engine not."""
     opus_ms_per_stream_s: float
-    """Bare Opus, measured in the window beside the streams."""
+    """Bare Opus, measured beside the streams."""
     idle_opus_ms_per_stream_s: float
     """Bare Opus before and after, with nothing else to do."""
     ratio: float
-    """To bare Opus in the window."""
+    """To bare Opus beside the streams."""
     lag_ms_p99: float | None
     ttfa_ms_p50: float
     ttfa_ms_p95: float
@@ -71,7 +71,7 @@ def show(rows: list[Row], console: Console) -> None:
     console.print(table)
     console.print("CPU and bare Opus in ms of one core a second of audio; the engine is not counted.")
     console.print(
-        "The ratio is to bare Opus measured in the same seconds; (idle) is bare Opus before and after."
+        "The ratio is to bare Opus measured beside the streams; (idle) is bare Opus before and after."
     )
     for row in rows:
         if row.delivered < 0.99:

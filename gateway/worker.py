@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import signal
 import socket
 import sys
@@ -125,6 +126,8 @@ def main(arguments: list[str]) -> int:
     public, ops, link = arguments
     config = Config.model_validate_json(sys.stdin.read())
     services = build(config, _abstract(link))
+    gc.collect()
+    gc.freeze()  # what was imported stays; the collector need not stop the loop to look at it again
     with asyncio.Runner(loop_factory=_new_loop) as runner:
         runner.run(serve(services, _inherited(public), None if ops == "-" else _inherited(ops)))
     return 0
