@@ -55,6 +55,14 @@ provide_chromium() {
     apt_install "${packages[@]}" && have chromium
 }
 
+# The ChatTTS engine's tests need torch: its CPU and CUDA builds share a version, so that no lock can hold it.
+provide_torch() {
+    "$python" -c 'import onnx, safetensors, tokenizers, torch' 2>/dev/null && return
+    say 'Installing the extra [torch] ...'
+    PIP_USER=0 "$python" -I -m pip install -q --no-input --disable-pip-version-check --no-build-isolation \
+        -e "$root[torch]"
+}
+
 # --- checks ---------------------------------------------------------------------------------------------------
 
 check() {
@@ -65,6 +73,7 @@ check() {
 }
 
 ./run.sh --setup-only --with-tests
+provide_torch
 provide_chromium || skipped+=('the browser test (no chromium)')
 have npm || skipped+=('fetching the Mandarin styles (no npm)')
 have shellcheck || skipped+=('shellcheck of the scripts (not installed)')
