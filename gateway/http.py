@@ -16,8 +16,8 @@ import web_demo
 from gateway import health
 from gateway.errors import CloseCode
 from gateway.messages import SUBPROTOCOL, schema
+from gateway.services import Services
 from gateway.session import Session
-from gateway.utterance import Services
 
 ASSETS: Final = {
     path.name: path

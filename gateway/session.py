@@ -27,7 +27,8 @@ from gateway.messages import (
 from gateway.options import Options
 from gateway.outbox import Outbox, SocketWire
 from gateway.protocol import Event, Hangup, Protocol, Reply
-from gateway.utterance import Services, Utterance
+from gateway.services import Services
+from gateway.utterance import Utterance
 
 log = structlog.get_logger(__name__)
 

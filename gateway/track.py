@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from engine.ring import CorruptBlock, StaleGeneration
-from gateway.engine_client import Chunk
+from gateway.engine_stream import Chunk
 from gateway.errors import EngineFailed, SpeechError
 from gateway.messages import TICKS_PER_MS, AudioMessage
 from gateway.opus import PacketEncoder

@@ -9,13 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from engine import wire
-from gateway.admission import Admission, Ticket
-from gateway.config import Config
-from gateway.engine_client import Chunk, EngineLink, EngineStream
+from gateway.admission import Ticket
+from gateway.engine_stream import Chunk, EngineStream
 from gateway.errors import SpeechError
 from gateway.language import spans
 from gateway.messages import (
@@ -29,13 +27,12 @@ from gateway.messages import (
     Terminal,
     encode_audio,
 )
-from gateway.metrics import Metrics
 from gateway.options import Options
 from gateway.opus import PacketEncoder
 from gateway.outbox import Audio, Outbox
 from gateway.playout import Playout
-from gateway.pump import Pump
 from gateway.sentences import Segment, Splitter
+from gateway.services import Services
 from gateway.track import SentenceEnd, Starts, Track
 from gateway.transcript import Transcript
 
@@ -43,18 +40,6 @@ AHEAD: Final = 3
 """Segments in the engine at once: the one that is spoken, and enough after it that no gap opens."""
 SLICE: Final = 512
 """Characters split before other tasks get a turn."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Services:
-    """What utterances of all sessions share."""
-
-    config: Config
-    clock: Callable[[], float]
-    link: EngineLink
-    admission: Admission
-    pump: Pump
-    metrics: Metrics
 
 
 class Utterance:

@@ -24,7 +24,7 @@ from gateway.engine_client import EngineLink
 from gateway.http import Routes
 from gateway.metrics import Metrics
 from gateway.pump import Pump
-from gateway.utterance import Services
+from gateway.services import Services
 
 log = structlog.get_logger(__name__)
 

@@ -22,7 +22,7 @@ from aiohttp import web
 from engine.config import EngineConfig
 from gateway.config import Config
 from gateway.http import Routes
-from gateway.utterance import Services
+from gateway.services import Services
 from gateway.worker import build
 
 ROOT = Path(__file__).parent.parent

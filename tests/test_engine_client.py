@@ -19,7 +19,8 @@ import pytest
 
 from engine import wire
 from engine.ring import CorruptBlock, RingWriter, StaleGeneration
-from gateway.engine_client import Chunk, EngineLink, EngineStream
+from gateway.engine_client import EngineLink
+from gateway.engine_stream import Chunk, EngineStream
 from gateway.errors import EngineFailed, EngineLost, SpeechError
 
 WAIT_S: Final = 5.0

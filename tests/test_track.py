@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine import wire
 from engine.ring import RingReader, RingWriter
-from gateway.engine_client import Chunk, EngineLink, EngineStream
+from gateway.engine_stream import Chunk, EngineStream
 from gateway.errors import EngineFailed, SpeechError
 from gateway.messages import FRAME_MS, AudioMessage
 from gateway.opus import PacketEncoder
@@ -35,16 +35,7 @@ class Engine:
         reader, fd = RingReader.create(1, self.samples)
         self._writer = RingWriter.attach(fd, 1, self.samples)
         os.close(fd)
-        link = EngineLink(
-            "main",
-            "\0nowhere",
-            ring_ms=1000,
-            stall_s=1.0,
-            stall_kill_s=2.0,
-            clock=lambda: 0.0,
-            on_change=lambda: None,
-        )
-        self._stream = EngineStream(link, reader, 1, self)
+        self._stream = EngineStream(lambda message: None, reader, 1, self)
         self._stream.submit(0, ())
         self._stream.opened(wire.Opened(1, 0, 7))
         self._writer.begin(0, 7)
