@@ -63,6 +63,14 @@ provide_torch() {
         -e "$root[torch]"
 }
 
+# The real ChatTTS package, the oracle of the parity tests.
+provide_oracle() {
+    "$python" -c 'from importlib.metadata import version; version("chattts")' 2>/dev/null && return
+    say 'Installing the ChatTTS package, for the parity tests ...'
+    PIP_USER=0 "$python" -I -m pip install -q --no-input --disable-pip-version-check --no-deps \
+        --no-build-isolation -r requirements-upstream.txt
+}
+
 # --- checks ---------------------------------------------------------------------------------------------------
 
 check() {
@@ -74,6 +82,7 @@ check() {
 
 ./run.sh --setup-only --with-tests
 provide_torch
+provide_oracle || skipped+=('the parity tests (the ChatTTS package could not be installed)')
 provide_chromium || skipped+=('the browser test (no chromium)')
 have npm || skipped+=('fetching the Mandarin styles (no npm)')
 have shellcheck || skipped+=('shellcheck of the scripts (not installed)')

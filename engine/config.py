@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-Kind = Literal["embedded", "synthetic"]
+Kind = Literal["embedded", "synthetic", "chattts", "chattts-upstream"]
 
 
 class EngineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -17,5 +17,9 @@ class EngineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     threads: int = 2
     styles: str | None = None
     """Folder of the Mandarin styles, for the embedded engine; None: where set-up put them."""
+    weights: str | None = None
+    """Folder of ChatTTS weights in the released layout, for the ChatTTS engines."""
+    voices: str | None = None
+    """Folder of the operator's own ChatTTS voices."""
     synthetic_rtf: float = 0.02
     """Seconds of work a second of sound, for the synthetic engine."""

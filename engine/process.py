@@ -38,16 +38,49 @@ EXIT_CONFIG: Final = 2
 
 
 def load(config: EngineConfig) -> SpeechModel:
-    """The model of this kind; each imports its own libraries."""
-    if config.kind == "synthetic":
-        from engine.synthetic.model import SyntheticModel
+    """The model of this kind; each imports its own libraries. Raises `ModelMissing`."""
+    match config.kind:
+        case "synthetic":
+            from engine.synthetic.model import SyntheticModel
 
-        return SyntheticModel(slots=config.slots, rtf=config.synthetic_rtf)
-    from engine.embedded.model import EmbeddedModel
-    from engine.embedded.styles import DEFAULT
+            return SyntheticModel(slots=config.slots, rtf=config.synthetic_rtf)
+        case "embedded":
+            from engine.embedded.model import EmbeddedModel
+            from engine.embedded.styles import DEFAULT
 
-    styles = Path(config.styles) if config.styles else DEFAULT
-    return EmbeddedModel(slots=config.slots, threads=config.threads, styles=styles)
+            styles = Path(config.styles) if config.styles else DEFAULT
+            return EmbeddedModel(slots=config.slots, threads=config.threads, styles=styles)
+        case "chattts":
+            return _load_chattts(config)
+        case "chattts-upstream":
+            return _load_upstream(config)
+
+
+def _load_chattts(config: EngineConfig) -> SpeechModel:
+    try:
+        import torch
+
+        from engine.chattts.model import ChatTTSModel
+    except ImportError as error:
+        raise ModelMissing(f"ChatTTS needs the extra [torch]: {error}") from error
+    torch.set_num_threads(config.threads)
+    voices = Path(config.voices) if config.voices else None
+    return ChatTTSModel(_weights(config), slots=config.slots, voices=voices)
+
+
+def _load_upstream(config: EngineConfig) -> SpeechModel:
+    try:
+        from engine.upstream.model import UpstreamModel
+    except ImportError as error:
+        raise ModelMissing(f"the reference engine needs the ChatTTS package: {error}") from error
+    voices = Path(config.voices) if config.voices else None
+    return UpstreamModel(_weights(config), voices=voices)
+
+
+def _weights(config: EngineConfig) -> Path:
+    if config.weights is None:
+        raise ModelMissing("no folder of weights was named (--weights DIR)")
+    return Path(config.weights)
 
 
 class Peer:

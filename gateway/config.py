@@ -26,13 +26,23 @@ class ConfigError(Exception):
 class EngineSettings(BaseModel, frozen=True, extra="forbid"):
     """One engine process. A gateway knows it by its link's name."""
 
-    kind: Literal["embedded", "synthetic"] = "embedded"
+    kind: Literal["embedded", "synthetic", "chattts", "chattts-upstream"] = "embedded"
     slots: int = Field(8, ge=1, le=4096)
     threads: int = Field(2, ge=1, le=256)
     styles: Path | None = None
     """Folder of the Mandarin styles (embedded engine); None: where set-up put them."""
+    weights: Path | None = None
+    """Folder of ChatTTS weights in the released layout (ChatTTS engines)."""
+    voices: Path | None = None
+    """Folder of the operator's own voices (ChatTTS engine)."""
     synthetic_rtf: float = Field(0.02, ge=0.0, le=10.0)
     """Seconds of work a second of sound (synthetic engine)."""
+
+    @model_validator(mode="after")
+    def _has_weights(self) -> EngineSettings:
+        if self.kind.startswith("chattts") and self.weights is None:
+            raise ValueError(f"the engine {self.kind} needs weights (--weights DIR)")
+        return self
 
 
 class Config(BaseSettings):

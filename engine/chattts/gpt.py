@@ -1,0 +1,276 @@
+"""The language model of ChatTTS: a LLaMA with a static cache of keys and values, one lane a slot.
+
+Between `prompt` (ids in) and `sampler` and the vocoder (hidden states out: those after the last norm, each of
+which predicts the next step's codes). Imports of the engine the checkpoint's type alone.
+
+A stream's numbers are its own, bit for bit: the matrix products always see `ROWS` rows (decode) or `CHUNK`
+rows (prefill), padded with zeros, so that the same kernel runs whatever the batch; attention runs row by row
+over exactly the row's own positions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from engine.chattts.weights import Checkpoint
+
+ROWS: Final = 8
+"""Rows of a product in decode; a larger batch runs in blocks of this many."""
+CHUNK: Final = 32
+"""Positions of a product in prefill."""
+CODEBOOKS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """Weights of one layer. `qkv` and `gate_up` are products that share their input, joined."""
+
+    norm_1: Tensor
+    qkv: Tensor
+    out: Tensor
+    norm_2: Tensor
+    gate_up: Tensor
+    down: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """Keys and values of a prompt's first positions, for any slot: [layers, kv heads, T, d] each."""
+
+    keys: Tensor
+    values: Tensor
+
+    @property
+    def length(self) -> int:
+        """Positions held."""
+        return int(self.keys.shape[2])
+
+
+class Gpt:
+    """Weights, and the state of `slots` streams of at most `max_positions` positions each.
+
+    Call it under `torch.inference_mode()`, from one thread.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        slots: int,
+        max_positions: int,
+        dtype: torch.dtype = torch.float32,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        self._shape = shape = checkpoint.gpt_shape
+        self._dtype = dtype
+        self._device = torch.device(device)
+        self._max_positions = max_positions
+        take = self._take
+        embed, gpt = checkpoint.embed, checkpoint.gpt
+        self._text = take(embed["emb_text.weight"])
+        self._codes = torch.stack([take(embed[f"emb_code.{book}.weight"]) for book in range(CODEBOOKS)])
+        self._head_text = self._fold(embed, "head_text")
+        self._head_codes = torch.cat([self._fold(embed, f"head_code.{book}") for book in range(CODEBOOKS)])
+        self._layers = [self._layer(gpt, index) for index in range(shape.layers)]
+        self._norm = take(gpt["norm.weight"])
+        self._cos, self._sin = self._rotations(max_positions + CHUNK)
+        # A last chunk writes its padding past the end. Pages that no stream reaches are never committed.
+        size = (shape.layers, slots, shape.kv_heads, max_positions + CHUNK, shape.hidden // shape.heads)
+        self._keys = torch.zeros(size, dtype=dtype, device=self._device)
+        self._values = torch.zeros(size, dtype=dtype, device=self._device)
+        self._lengths = [0] * slots
+
+    @property
+    def lengths(self) -> Tensor:
+        """Positions that each slot holds, int64 [slots]."""
+        return torch.tensor(self._lengths)
+
+    # --- in and out -----------------------------------------------------------------------------------------
+
+    def embed_text(self, ids: Tensor) -> Tensor:
+        """Embeddings [T, H] of token ids [T]."""
+        return functional.embedding(ids.to(self._device), self._text)
+
+    def embed_codes(self, codes: Tensor) -> Tensor:
+        """Embeddings [..., H] of steps [..., 4]: the sum over their four codes."""
+        codes = codes.to(self._device)
+        total = functional.embedding(codes[..., 0], self._codes[0])
+        for book in range(1, CODEBOOKS):
+            total = total + functional.embedding(codes[..., book], self._codes[book])
+        return total
+
+    def code_logits(self, hidden: Tensor) -> Tensor:
+        """Logits [B, 4, 626] of the next step, from hidden states [B, H]."""
+        logits = _in_blocks(lambda rows: functional.linear(rows, self._head_codes), hidden)
+        return logits.view(len(hidden), CODEBOOKS, -1)
+
+    def text_logits(self, hidden: Tensor) -> Tensor:
+        """Logits [B, V] of the next token of a refined text, from hidden states [B, H]."""
+        return _in_blocks(lambda rows: functional.linear(rows, self._head_text), hidden)
+
+    # --- state ----------------------------------------------------------------------------------------------
+
+    def reset(self, slot: int) -> None:
+        """Forget the slot's positions."""
+        self._lengths[slot] = 0
+
+    def save_prefix(self, slot: int, length: int) -> Prefix:
+        """A copy of the slot's first `length` positions."""
+        assert 0 <= length <= self._lengths[slot]
+        return Prefix(
+            self._keys[:, slot, :, :length].clone(),
+            self._values[:, slot, :, :length].clone(),
+        )
+
+    def restore_prefix(self, slot: int, prefix: Prefix) -> None:
+        """Make the prefix all that the slot holds: the bits that a prefill of it alone gives."""
+        assert prefix.length <= self._max_positions
+        self._keys[:, slot, :, : prefix.length] = prefix.keys
+        self._values[:, slot, :, : prefix.length] = prefix.values
+        self._lengths[slot] = prefix.length
+
+    def prefill(self, slot: int, embeddings: Tensor, start: int) -> Tensor:
+        """Append embeddings [T, H] at position `start`; hidden states [T, H].
+
+        `start` must be the slot's length. Chunks are counted from `start`: equal calls give equal bits.
+        """
+        assert start == self._lengths[slot], "prefill must go on where the slot ends"
+        assert start + len(embeddings) <= self._max_positions, "the sentence is longer than its slot"
+        found = torch.empty_like(embeddings)
+        for begin in range(0, len(embeddings), CHUNK):
+            rows = embeddings[begin : begin + CHUNK]
+            found[begin : begin + CHUNK] = self._prefill_chunk(slot, _padded(rows, CHUNK), start + begin)[
+                : len(rows)
+            ]
+            self._lengths[slot] += len(rows)
+        return found
+
+    def decode(self, slots: Tensor, embeddings: Tensor) -> Tensor:
+        """Append one position [B, H] to each of these slots [B], all different; hidden states [B, H]."""
+        chosen: list[int] = slots.tolist()
+        assert len(set(chosen)) == len(chosen) == len(embeddings)
+        assert all(self._lengths[slot] < self._max_positions for slot in chosen), "a slot is full"
+        found = [
+            self._decode_block(chosen[at : at + ROWS], embeddings[at : at + ROWS])
+            for at in range(0, len(chosen), ROWS)
+        ]
+        for slot in chosen:
+            self._lengths[slot] += 1
+        return torch.cat(found)
+
+    # --- layers ---------------------------------------------------------------------------------------------
+
+    def _prefill_chunk(self, slot: int, rows: Tensor, start: int) -> Tensor:
+        end = start + CHUNK
+        positions = torch.arange(start, end, device=self._device)
+        # Padding follows what is real, so that the causal mask hides it.
+        mask = torch.arange(end, device=self._device) <= positions[:, None]
+
+        def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            keys, values = self._keys[layer, slot], self._values[layer, slot]
+            keys[:, start:end] = key.transpose(0, 1)
+            values[:, start:end] = value.transpose(0, 1)
+            return self._attend(query.transpose(0, 1), keys[:, :end], values[:, :end], mask).transpose(0, 1)
+
+        return self._run(rows, positions, attend)
+
+    def _decode_block(self, slots: list[int], embeddings: Tensor) -> Tensor:
+        lengths = [self._lengths[slot] for slot in slots]
+        positions = torch.tensor(lengths + [0] * (ROWS - len(slots)), device=self._device)
+
+        def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            found = torch.zeros_like(query)
+            for row, (slot, length) in enumerate(zip(slots, lengths, strict=True)):
+                keys, values = self._keys[layer, slot], self._values[layer, slot]
+                keys[:, length] = key[row]
+                values[:, length] = value[row]
+                past = slice(0, length + 1)
+                found[row] = self._attend(query[row, :, None], keys[:, past], values[:, past], None)[:, 0]
+            return found
+
+        return self._run(_padded(embeddings, ROWS), positions, attend)[: len(slots)]
+
+    def _run(
+        self, rows: Tensor, positions: Tensor, attend: Callable[[int, Tensor, Tensor, Tensor], Tensor]
+    ) -> Tensor:
+        """All layers over rows [M, H]; `attend` keeps the keys and values, and is all that mixes rows."""
+        shape = self._shape
+        head = shape.hidden // shape.heads
+        cos, sin = self._cos[positions, None], self._sin[positions, None]
+        for index, layer in enumerate(self._layers):
+            joined = functional.linear(self._normal(rows, layer.norm_1), layer.qkv).view(len(rows), -1, head)
+            query, key, value = joined.tensor_split([shape.heads, shape.heads + shape.kv_heads], dim=1)
+            mixed = attend(index, _rotate(query, cos, sin), _rotate(key, cos, sin), value)
+            rows = rows + functional.linear(mixed.reshape(len(rows), shape.hidden), layer.out)
+            gate, up = functional.linear(self._normal(rows, layer.norm_2), layer.gate_up).chunk(2, dim=-1)
+            rows = rows + functional.linear(functional.silu(gate) * up, layer.down)
+        return self._normal(rows, self._norm)
+
+    def _attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """Attention of queries [heads, M, d] over keys and values [kv heads, T, d]."""
+        shared = self._shape.heads // self._shape.kv_heads
+        if shared > 1:
+            keys, values = keys.repeat_interleave(shared, 0), values.repeat_interleave(shared, 0)
+        return functional.scaled_dot_product_attention(query[None], keys[None], values[None], mask)[0]
+
+    def _normal(self, rows: Tensor, weight: Tensor) -> Tensor:
+        """RMSNorm, never in less than fp32."""
+        wide = rows.to(torch.promote_types(rows.dtype, torch.float32))
+        scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + self._shape.eps)
+        return weight * (wide * scale).to(rows.dtype)
+
+    # --- load -----------------------------------------------------------------------------------------------
+
+    def _take(self, tensor: Tensor) -> Tensor:
+        return tensor.to(device=self._device, dtype=self._dtype)
+
+    def _fold(self, tensors: dict[str, Tensor], name: str) -> Tensor:
+        """A weight-normed head as one matrix: each row has its own length."""
+        length = tensors[f"{name}.parametrizations.weight.original0"].double()
+        direction = tensors[f"{name}.parametrizations.weight.original1"].double()
+        return self._take(length * direction / direction.norm(dim=1, keepdim=True))
+
+    def _layer(self, tensors: dict[str, Tensor], index: int) -> _Layer:
+        def join(*names: str) -> Tensor:
+            return self._take(torch.cat([tensors[f"layers.{index}.{name}.weight"] for name in names]))
+
+        return _Layer(
+            norm_1=join("input_layernorm"),
+            qkv=join("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+            out=join("self_attn.o_proj"),
+            norm_2=join("post_attention_layernorm"),
+            gate_up=join("mlp.gate_proj", "mlp.up_proj"),
+            down=join("mlp.down_proj"),
+        )
+
+    def _rotations(self, positions: int) -> tuple[Tensor, Tensor]:
+        """Cosines and sines [positions, d / 2] of the rotary positions."""
+        head = self._shape.hidden // self._shape.heads
+        speeds = self._shape.theta ** (-torch.arange(0, head, 2, dtype=torch.float64) / head)
+        # In fp32 the angles of large positions lose their last digits, in fp16 all of them.
+        angles = torch.arange(positions, dtype=torch.float64)[:, None] * speeds
+        return self._take(angles.cos()), self._take(angles.sin())
+
+
+def _rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Turn the pairs (i, i + d / 2) of each head's channels by their position's angles."""
+    first, second = heads.chunk(2, dim=-1)
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+
+
+def _padded(rows: Tensor, count: int) -> Tensor:
+    return functional.pad(rows, (0, 0, 0, count - len(rows)))
+
+
+def _in_blocks(product: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+    """A product of rows [B, H] in blocks of `ROWS`."""
+    blocks = [rows[at : at + ROWS] for at in range(0, len(rows), ROWS)]
+    return torch.cat([product(_padded(block, ROWS))[: len(block)] for block in blocks])

@@ -1,0 +1,1 @@
+"""The ChatTTS package itself (AGPL), as a reference engine. Imported only where the operator asks for it."""
