@@ -298,4 +298,4 @@ def test_9_positions_are_whole_numbers(root: Path) -> None:
             assert gpt.lengths.tolist() == [2101]
             ends.append(torch.cat([hidden[2048:], step]).double())
     error = (ends[0] - ends[1]).norm(dim=1) / ends[0].norm(dim=1)
-    assert float(error.max()) < 0.05
+    assert float(error.max()) < 0.03  # 0.074 with positions in bfloat16

@@ -4,12 +4,16 @@ the package itself is loaded on the first call only, and `needed` skips where it
 from __future__ import annotations
 
 import importlib.util
+import os
 import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+
+# Upstream compiles its text rules, which takes longer than running them as they are.
+os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
 
 PRESENT = importlib.util.find_spec("ChatTTS") is not None
 needed = pytest.mark.skipif(
