@@ -34,7 +34,8 @@ log = structlog.get_logger(__name__)
 RATE: Final = 24_000
 MAX_CHARS: Final = 80
 MAX_STEPS: Final = 1024
-PROMPT_POSITIONS: Final = 512
+PROMPT_POSITIONS: Final = 640
+"""A cloned voice takes up to 384 steps and 120 characters, a sentence 80 characters and its style."""
 STEPS_PER_CHAR: Final = 14
 STEPS_EXTRA: Final = 94
 """A sentence may take 2 s and 0.3 s a character; a row that goes on past it has lost its way."""
