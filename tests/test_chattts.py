@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 torch = pytest.importorskip("torch", reason="the extra [torch] is not installed")
 
 from engine.chattts import random_weights  # noqa: E402
-from engine.chattts.model import ChatTTSModel, decode_checkpoint  # noqa: E402
+from engine.chattts.model import ChatTTSModel  # noqa: E402
+from engine.chattts.row import decode_checkpoint  # noqa: E402
 from engine.errors import EngineError, UnknownVoice  # noqa: E402
 from engine.model import Output  # noqa: E402
 from engine.wire import Parameters, Span  # noqa: E402

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,9 +11,6 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-
-if importlib.util.find_spec("engine.chattts.model") is None:
-    pytest.skip("engine.chattts.model is not there yet", allow_module_level=True)
 
 from engine.chattts import model as chattts
 from engine.chattts import prompt, sampler, weights

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -22,10 +21,18 @@ from numpy.typing import NDArray
 from engine.chattts import prompt, sampler, weights
 from engine.chattts.gpt import Gpt, Prefix
 from engine.chattts.lookahead import CONTEXT, Schedule, Seam
+from engine.chattts.row import (
+    EOS,
+    MAX_STEPS,
+    Ending,
+    Row,
+    Settings,
+    decode_checkpoint,
+    encode_checkpoint,
+)
 from engine.chattts.vocoder import StreamingVocoder, Vocoder
-from engine.chattts.voices import Voice as StoredVoice
 from engine.chattts.voices import VoiceStore
-from engine.errors import BadAudio, CannotSpeak, EngineError, UnknownVoice
+from engine.errors import BadAudio, CannotSpeak, UnknownVoice
 from engine.model import ModelSpec, Output
 from engine.wire import Parameters, Span, Voice
 
@@ -33,7 +40,6 @@ log = structlog.get_logger(__name__)
 
 RATE: Final = 24_000
 MAX_CHARS: Final = 80
-MAX_STEPS: Final = 1024
 PROMPT_POSITIONS: Final = 640
 """A cloned voice takes up to 384 steps and 120 characters, a sentence 80 characters and its style."""
 STEPS_PER_CHAR: Final = 14
@@ -48,66 +54,8 @@ CHECKPOINT_STEPS: Final = 12
 HISTORY: Final = 16
 MAX_PREFIXES: Final = 64
 """Voices whose prefilled part is kept; the one not used for longest goes."""
-EOS: Final = 625
 DEFAULT_SCHEDULE: Final = Schedule()
 _EMPTY: Final = np.zeros(0, np.int16)
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What a row samples by."""
-
-    temperature: float = 0.3
-    top_p: float = 0.7
-    top_k: int = 20
-    penalty: float = 1.05
-    min_steps: int = 0
-
-    @classmethod
-    def choose(cls, parameters: Parameters) -> Settings:
-        """The request's choices over the defaults. They were range-checked where they came in."""
-        base = cls()
-        return cls(
-            temperature=max(parameters.temperature or base.temperature, 1e-6),
-            top_p=parameters.top_p or base.top_p,
-            top_k=parameters.top_k or base.top_k,
-        )
-
-
-@dataclass(slots=True)
-class Row:
-    """A slot's utterance and the sentence it is at."""
-
-    voice: StoredVoice
-    parameters: Parameters
-    settings: Settings
-    seed: int
-    sentence: int = -1
-    embeddings: torch.Tensor | None = None
-    """The prompt [T, H], until it is prefilled."""
-    voice_prefix: int = 0
-    """Positions of the prompt that depend on the voice alone."""
-    prefix: int = 0
-    """Positions of the whole prompt."""
-    hidden: torch.Tensor | None = None
-    """[H], which predicts the codes of `step`."""
-    codes: list[list[int]] = field(default_factory=list)
-    resumed: int = 0
-    limit: int = 0
-    deadline: float = 0.0
-    retries: int = 0
-    peak: float = 0.0
-    seam: Seam = field(default_factory=Seam)
-    first_sound_at: float | None = None
-
-    @property
-    def step(self) -> int:
-        """The step whose codes come next."""
-        return len(self.codes)
-
-    def sentence_seed(self) -> int:
-        """Each sentence, and each retry of it, draws its own numbers."""
-        return (self.seed + 0x9E37_79B9 * (self.sentence + 1) + 0x85EB_CA6B * self.retries) & 0x7FFF_FFFF
 
 
 class ChatTTSModel:
@@ -370,14 +318,6 @@ class ChatTTSModel:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How a row ended."""
-
-    truncated: bool = False
-    error: EngineError | None = None
-
-
 def _state(row: Row) -> torch.Tensor:
     assert row.hidden is not None
     return row.hidden
@@ -387,18 +327,3 @@ def to_pcm(samples: torch.Tensor) -> NDArray[np.int16]:
     """[-1, 1] to int16, with the same gain for every chunk."""
     scaled = (samples.float() * 32767.0).round().clamp(-32768.0, 32767.0)
     return scaled.to(torch.int16).numpy()
-
-
-def encode_checkpoint(codes: Sequence[Sequence[int]]) -> bytes:
-    """The codes so far: little-endian u16 [steps, 4]."""
-    return np.asarray(codes, "<u2").tobytes()
-
-
-def decode_checkpoint(data: bytes) -> list[list[int]]:
-    """The inverse. Raises `EngineError` for what is none, or holds a code that the model has not."""
-    if len(data) % 8 or len(data) > 8 * MAX_STEPS:
-        raise EngineError("the checkpoint is damaged")
-    codes = np.frombuffer(data, "<u2").reshape(-1, 4)
-    if codes.size and int(codes.max()) >= EOS:
-        raise EngineError("the checkpoint holds a code out of range")
-    return [[int(code) for code in step] for step in codes]
