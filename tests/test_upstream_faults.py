@@ -1,4 +1,4 @@
-"""Nine faults of upstream ChatTTS that our engine must not have; each of these tests fails on upstream."""
+"""Nine faults of upstream ChatTTS that our engine must not have."""
 
 from __future__ import annotations
 
