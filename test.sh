@@ -60,7 +60,7 @@ provide_torch() {
     "$python" -c 'import onnx, safetensors, tokenizers, torch' 2>/dev/null && return
     say 'Installing the extra [torch] ...'
     PIP_USER=0 "$python" -I -m pip install -q --no-input --disable-pip-version-check --no-build-isolation \
-        -e "$root[torch]"
+        -e "${root}[torch]"
 }
 
 # The real ChatTTS package, the oracle of the parity tests.
