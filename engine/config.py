@@ -19,6 +19,10 @@ class EngineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Folder of the Mandarin styles, for the embedded engine; None: where set-up put them."""
     weights: str | None = None
     """Folder of ChatTTS weights in the released layout, for the ChatTTS engines."""
+    decoder: Literal["hidden", "codes"] = "hidden"
+    """What ChatTTS's sound is made of: hidden states (the Decoder), or codes alone (the DVAE)."""
+    batch_window_ms: int = 0
+    """A sentence that comes while others are being made waits so long for more to begin with it."""
     voices: str | None = None
     """Folder of the operator's own ChatTTS voices."""
     synthetic_rtf: float = 0.02

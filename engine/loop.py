@@ -18,7 +18,7 @@ from engine.errors import CannotSpeak, EngineError, ModelFault
 from engine.model import Output, SpeechModel
 from engine.outlet import Outlet
 from engine.ring import RingWriter
-from engine.scheduler import Scheduler, Sentence, Stream
+from engine.scheduler import Batch, Scheduler, Sentence, Stream
 from engine.wire import (
     Audio,
     Block,
@@ -54,12 +54,24 @@ class Link(Protocol):
 class StepLoop:
     """One model and the streams in its slots."""
 
-    def __init__(self, model: SpeechModel, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        model: SpeechModel,
+        *,
+        window_s: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`window_s`: see `Scheduler`."""
         self._model = model
         self._clock = clock
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
-        self._scheduler: Scheduler[Link] = Scheduler(slots=model.spec.slots, max_batch=model.spec.max_batch)
+        self._scheduler: Scheduler[Link] = Scheduler(
+            slots=model.spec.slots,
+            max_batch=model.spec.max_batch,
+            sample_rate=model.spec.sample_rate,
+            window_s=window_s,
+        )
         self._streams: dict[tuple[Link, int], Stream[Link]] = {}
         self._outlets: dict[Stream[Link], Outlet] = {}
         self._stopping = False
@@ -91,7 +103,8 @@ class StepLoop:
         """Queue a sentence; one for an utterance that is over is dropped, since the two may cross."""
         with self._lock:
             if stream := self._streams.get((link, message.utterance)):
-                self._scheduler.submit(stream, Sentence(message.sentence, message.spans))
+                sentence = Sentence(message.sentence, message.spans, message.resume)
+                self._scheduler.submit(stream, sentence, self._clock())
                 self._work.notify()
 
     def close(self, link: Link, utterance: int) -> None:
@@ -113,7 +126,7 @@ class StepLoop:
         """Room in the ring: what waited for it goes in now, whatever the step thread is at."""
         with self._lock:
             if stream := self._streams.get((link, message.utterance)):
-                self._scheduler.credit(stream, message.read_pos, message.playhead)
+                self._scheduler.credit(stream, message.read_pos, message.playhead, self._clock())
                 if stream.parked or stream.spoken:
                     self._deliver([stream], [])
                     self._work.notify()
@@ -129,6 +142,14 @@ class StepLoop:
         with self._lock:
             self._stopping = True
             self._work.notify()
+
+    def figures(self) -> dict[str, float]:
+        """Of the slots, and of the model's caches."""
+        with self._lock:
+            streams = self._scheduler.streams
+            parked = sum(stream.parked for stream in streams)
+        slots = {"slots_used": float(len(streams)), "slots_parked": float(parked)}
+        return slots | self._model.figures()
 
     def _cancel(self, stream: Stream[Link]) -> None:
         if self._scheduler.cancel(stream):
@@ -151,40 +172,39 @@ class StepLoop:
 
     def _step_once(self) -> bool:
         with self._lock:
-            batch, stale = self._scheduler.next_batch()
-            while not (batch or stale or self._stopping):
+            while not (self._stopping or self._scheduler.has_work):
                 self._work.wait()
-                batch, stale = self._scheduler.next_batch()
             if self._stopping:
                 return False
-            fresh = {stream for stream in batch if stream.current is None}
-            for stream in fresh:
-                stream.current = stream.waiting.popleft()
+            fresh, stale = self._scheduler.begin_next(self._clock())
             self.busy_until = self._clock() + BEGIN_LIMIT_S
         for slot in stale:
             self._model.close(slot)
-        failed = self._begin(batch, fresh)
-        # One that was cancelled meanwhile is not stepped: its interrupt may have come before the call.
-        outputs = self._call([stream for stream in batch if stream not in failed and not stream.cancelled])
+        refused = self._begin(fresh)
+        with self._lock:
+            self._scheduler.commit()
+            self._finish([stream for stream in fresh if stream.cancelled or stream in refused], {}, refused)
+            batch = self._scheduler.next_batch(self._clock())
+        outputs, failed = self._call(batch)
         with self._lock:
             self.busy_until = 0.0
             self._scheduler.commit()
-            self._finish(batch, outputs, failed)
+            ended = [stream for stream in batch.prefill if stream.cancelled or stream in failed]
+            self._finish([*batch.steps, *ended], outputs, failed)
         return True
 
-    def _begin(
-        self, batch: Iterable[Stream[Link]], fresh: set[Stream[Link]]
-    ) -> dict[Stream[Link], EngineError]:
+    def _begin(self, fresh: Iterable[Stream[Link]]) -> dict[Stream[Link], EngineError]:
         failed: dict[Stream[Link], EngineError] = {}
-        for stream in batch:
-            if stream not in fresh:
-                continue
-            assert stream.current is not None
+        for stream in fresh:
+            sentence = stream.current
+            assert sentence is not None
             try:
                 if not stream.in_model:
                     stream.in_model = True
                     self._model.open(stream.slot, stream.voice, stream.parameters, stream.seed)
-                self._model.begin(stream.slot, stream.current.spans)
+                stream.prefilling = self._model.begin(
+                    stream.slot, sentence.spans, number=sentence.number, resume=sentence.resume
+                )
             except EngineError as error:
                 failed[stream] = error
             except Exception:
@@ -192,21 +212,33 @@ class StepLoop:
                 failed[stream] = ModelFault("the model failed to begin a sentence")
         return failed
 
-    def _call(self, batch: Sequence[Stream[Link]]) -> dict[int, Output]:
-        if not batch:
-            return {}
-        slots = [stream.slot for stream in batch]
-        self.busy_until = self._clock() + self._model.step_limit_s(slots)
+    def _call(self, batch: Batch[Link]) -> tuple[dict[int, Output], dict[Stream[Link], EngineError]]:
+        """Outputs by slot, and the streams whose prefill failed."""
+        # One that was cancelled meanwhile is not stepped: its interrupt may have come before the call.
+        slots = [stream.slot for stream in batch.steps if not stream.cancelled]
+        outputs: dict[int, Output] = {}
+        failed: dict[Stream[Link], EngineError] = {}
+        if slots or batch.prefill:
+            self.busy_until = self._clock() + self._model.step_limit_s(slots)
         try:
-            return {output.slot: output for output in self._model.step(slots)}
+            if slots:
+                outputs = {output.slot: output for output in self._model.step(slots)}
         except Exception:
             # The model could not say whose row it was: none of the batch has an output, and each fails.
-            log.exception("model step failed", batch=len(batch))
-            return {}
+            log.exception("model step failed", batch=len(slots))
+        for stream in batch.prefill:
+            try:
+                stream.prefilling = not self._model.prefill(stream.slot)
+            except EngineError as error:
+                failed[stream] = error
+            except Exception:
+                log.exception("model prefill failed")
+                failed[stream] = ModelFault("the model failed to begin a sentence")
+        return outputs, failed
 
     def _finish(
         self,
-        batch: Sequence[Stream[Link]],
+        batch: Iterable[Stream[Link]],
         outputs: dict[int, Output],
         failed: dict[Stream[Link], EngineError],
     ) -> None:

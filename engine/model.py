@@ -64,14 +64,21 @@ class SpeechModel(Protocol):
     def open(self, slot: int, voice: str, parameters: Parameters, seed: int) -> None:
         """Give the slot to an utterance. Raises `UnknownVoice`, or another `EngineError`."""
 
-    def begin(self, slot: int, spans: Sequence[Span]) -> None:
-        """Start a sentence in an open slot. Raises `CannotSpeak`, or another `EngineError`."""
+    def begin(self, slot: int, spans: Sequence[Span], *, number: int = 0, resume: bytes = b"") -> bool:
+        """Start the utterance's sentence `number` in an open slot, or go on with it from a checkpoint of an
+        output of its own: its sound then comes anew, from its beginning. Returns whether it wants `prefill`.
+        Raises `CannotSpeak`, or another `EngineError`."""
+
+    def prefill(self, slot: int) -> bool:
+        """A bounded piece of what a begun sentence needs before its first step; whether it was the last.
+        Raises `EngineError`."""
 
     def step(self, slots: Sequence[int]) -> list[Output]:
-        """Advance each of these slots, in each of which a sentence is begun; one output a slot."""
+        """Advance each of these slots, whose sentences are begun and prefilled; one output a slot."""
 
     def step_limit_s(self, slots: Sequence[int]) -> float:
-        """Seconds within which that step will surely be over; past it the engine counts as hung."""
+        """Seconds within which that step, and a prefill after it, will surely be over; past it the engine
+        counts as hung."""
 
     def close(self, slot: int) -> None:
         """Forget the slot's utterance, whatever state it is in."""
@@ -81,3 +88,6 @@ class SpeechModel(Protocol):
 
         The interrupted step returns an output for the slot, whose content is ignored.
         """
+
+    def figures(self) -> dict[str, float]:
+        """What an operator may want to know of the model's own caches, by names that never change."""

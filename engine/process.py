@@ -65,7 +65,7 @@ def _load_chattts(config: EngineConfig) -> SpeechModel:
         raise ModelMissing(f"ChatTTS needs the extra [torch]: {error}") from error
     torch.set_num_threads(config.threads)
     voices = Path(config.voices) if config.voices else None
-    return ChatTTSModel(_weights(config), slots=config.slots, voices=voices)
+    return ChatTTSModel(_weights(config), slots=config.slots, voices=voices, steps=config.decoder)
 
 
 def _load_upstream(config: EngineConfig) -> SpeechModel:
@@ -169,7 +169,7 @@ class Control:
                 beat = time.monotonic() + HEARTBEAT_S
                 for peer in self._peers:
                     if peer.is_attached:
-                        peer.emit([wire.Progress(self._loop.busy_until)])
+                        peer.emit([wire.Progress(self._loop.busy_until, self._loop.figures())])
             for peer in list(self._peers):
                 self._flush(peer)
 
@@ -262,10 +262,10 @@ def describe(spec: ModelSpec, step_s: tuple[float, ...]) -> wire.Ready:
     )
 
 
-def serve(model: SpeechModel, listener: socket.socket) -> None:
+def serve(model: SpeechModel, listener: socket.socket, *, window_s: float = 0.0) -> None:
     """Warm up, then serve until SIGTERM or SIGINT."""
     ready = describe(model.spec, model.warm_up())
-    loop = StepLoop(model)
+    loop = StepLoop(model, window_s=window_s)
     control = Control(listener, loop, model.spec, ready)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: control.stop())
@@ -297,7 +297,7 @@ def main() -> int:
     except ModelMissing as error:
         log.error("cannot load the model", reason=str(error))
         return EXIT_CONFIG
-    serve(model, listener)
+    serve(model, listener, window_s=config.batch_window_ms / 1000)
     return 0
 
 

@@ -1,9 +1,11 @@
 """Which streams does the next step advance? Arithmetic over counters: no tensors, clock, thread or socket.
 
-A slot belongs to an utterance (a `Stream`) from `open` to `release`. Sentences of a stream are made one after
-the other. The stream nearest to its listener's underrun goes first; one that has made no sound yet has
-nothing in hand and so is among the nearest. A stream whose ring is full is parked: it keeps its slot and is
-not stepped.
+A slot belongs to an utterance (a `Stream`) from `open` to `release`, and all that it may need is allocated
+with it, so that nothing that runs is ever preempted. Sentences of a stream are made one after the other:
+begun, prefilled in pieces, stepped. The stream nearest to its listener's underrun goes first; one that has
+made no sound yet has nothing in hand and so is among the nearest. Steps come before prefill, which gets a
+piece a step where no listener is about to wait for it. A stream whose ring is full is parked: it keeps its
+slot and is not stepped.
 """
 
 from __future__ import annotations
@@ -11,12 +13,21 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from engine.errors import Busy
 from engine.wire import Parameters, Span
 
 Owner = TypeVar("Owner")
+
+POOR_S: Final = 0.5
+RICH_S: Final = 2.0
+"""While any stream has less than `POOR_S` in hand, those with more than `RICH_S` wait: a smaller batch is
+over sooner."""
+TIGHT_S: Final = 0.15
+"""A stream that sounds and has less in hand is stepped without a prefill beside it."""
+PATIENCE: Final = 8
+"""Steps in a row that a prefill is put off at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +36,7 @@ class Sentence:
 
     number: int
     spans: tuple[Span, ...]
+    resume: bytes = b""
 
 
 @dataclass(slots=True, eq=False)
@@ -41,13 +53,19 @@ class Stream(Generic[Owner]):
     turn: int
     """When it was last stepped: among equals the one that waited longest goes first."""
     waiting: deque[Sentence] = field(default_factory=deque)
+    waiting_since: float = 0.0
+    """When the first of them came, in the clock of `now`."""
     current: Sentence | None = None
+    prefilling: bool = False
+    """The current sentence is not ready for its first step."""
     in_model: bool = False
     """The model holds state for this stream."""
     written: int = 0
     """Samples in the ring so far."""
     read_pos: int = 0
     playhead: int = 0
+    heard_at: float | None = None
+    """When the listener was at `playhead`; None: not known yet."""
     parked: bool = False
     """Made sound waits for room in the ring."""
     closing: bool = False
@@ -64,23 +82,44 @@ class Stream(Generic[Owner]):
         left = self.current or self.waiting or self.parked or self.read_pos < self.written
         return self.closing and not left
 
+    def in_hand(self, now: float, sample_rate: int) -> float:
+        """Seconds that the listener has yet to hear, if it has not stopped meanwhile."""
+        since = 0.0 if self.heard_at is None else now - self.heard_at
+        return max(0.0, (self.written - self.playhead) / sample_rate - since)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch(Generic[Owner]):
+    """What one model call does. A stream is in one of the two at most."""
+
+    steps: tuple[Stream[Owner], ...] = ()
+    prefill: tuple[Stream[Owner], ...] = ()
+
     @property
-    def in_hand(self) -> int:
-        """Samples that the listener has yet to hear."""
-        return self.written - self.playhead
+    def streams(self) -> tuple[Stream[Owner], ...]:
+        """All of them."""
+        return self.steps + self.prefill
 
 
 class Scheduler(Generic[Owner]):
-    """Slots and the order of work. Every method is constant time or linear in the slots."""
+    """Slots and the order of work. Every method is constant time or linear in the slots.
 
-    def __init__(self, *, slots: int, max_batch: int) -> None:
+    `window_s`: a sentence that comes while others are stepped waits so long for more to begin with it.
+    """
+
+    def __init__(
+        self, *, slots: int, max_batch: int, sample_rate: int = 24_000, window_s: float = 0.0
+    ) -> None:
         self._free = list(range(slots - 1, -1, -1))
         self._max_batch = max_batch
+        self._rate = sample_rate
+        self._window_s = window_s
         self._streams: dict[int, Stream[Owner]] = {}
         self._running: frozenset[int] = frozenset()
         self._stale: set[int] = set()
         self._generation = 0
         self._turn = 0
+        self._put_off = 0
 
     @property
     def streams(self) -> Sequence[Stream[Owner]]:
@@ -104,8 +143,10 @@ class Scheduler(Generic[Owner]):
         self._streams[slot] = stream
         return stream
 
-    def submit(self, stream: Stream[Owner], sentence: Sentence) -> None:
+    def submit(self, stream: Stream[Owner], sentence: Sentence, now: float = 0.0) -> None:
         """Queue a sentence."""
+        if not stream.waiting:
+            stream.waiting_since = now
         stream.waiting.append(sentence)
 
     def close(self, stream: Stream[Owner]) -> bool:
@@ -119,10 +160,11 @@ class Scheduler(Generic[Owner]):
         stream.waiting.clear()
         return stream.slot not in self._running
 
-    def credit(self, stream: Stream[Owner], read_pos: int, playhead: int) -> None:
+    def credit(self, stream: Stream[Owner], read_pos: int, playhead: int, now: float = 0.0) -> None:
         """The reader is at `read_pos`, the listener at `playhead`; neither goes back."""
         stream.read_pos = min(max(stream.read_pos, read_pos), stream.written)
         stream.playhead = min(max(stream.playhead, playhead), stream.written)
+        stream.heard_at = now
 
     def release(self, stream: Stream[Owner]) -> None:
         """Take the slot back. Its generation never returns."""
@@ -137,18 +179,49 @@ class Scheduler(Generic[Owner]):
         """A step that advances this stream is under way."""
         return stream.slot in self._running
 
-    def next_batch(self) -> tuple[list[Stream[Owner]], set[int]]:
-        """The streams of the next step, and the slots that the model must forget before it."""
-        ready = [stream for stream in self._streams.values() if stream.wants_step]
-        ready.sort(key=lambda stream: (stream.in_hand, stream.turn))
-        batch = ready[: self._max_batch]
-        self._turn += 1
-        for stream in batch:
-            stream.turn = self._turn
-        self._running = frozenset(stream.slot for stream in batch)
+    @property
+    def has_work(self) -> bool:
+        """`begin_next` or `next_batch` would name something."""
+        return bool(self._stale) or any(stream.wants_step for stream in self._streams.values())
+
+    def begin_next(self, now: float = 0.0) -> tuple[list[Stream[Owner]], set[int]]:
+        """The streams whose next sentence becomes the current one, and slots that the model must forget."""
+        assert not self._running
         stale, self._stale = self._stale, set()
-        return batch, stale
+        fresh = [stream for stream in self._streams.values() if stream.wants_step and not stream.current]
+        busy = any(stream.wants_step and stream.current for stream in self._streams.values())
+        if busy and all(now - stream.waiting_since < self._window_s for stream in fresh):
+            return [], stale
+        for stream in fresh:
+            stream.current = stream.waiting.popleft()
+            stream.waiting_since = now
+        self._running = frozenset(stream.slot for stream in fresh)
+        return fresh, stale
+
+    def next_batch(self, now: float = 0.0) -> Batch[Owner]:
+        """What the next model call does."""
+        assert not self._running
+        ready = [stream for stream in self._streams.values() if stream.wants_step and stream.current]
+        if not ready:
+            return Batch()
+        in_hand = {stream.slot: stream.in_hand(now, self._rate) for stream in ready}
+        ready.sort(key=lambda stream: (in_hand[stream.slot], stream.turn))
+        if in_hand[ready[0].slot] < POOR_S:
+            ready = [stream for stream in ready if in_hand[stream.slot] <= RICH_S]
+        steps = [stream for stream in ready if not stream.prefilling][: self._max_batch]
+        prefill = [stream for stream in ready if stream.prefilling][:1]
+        tight = any(stream.written and in_hand[stream.slot] < TIGHT_S for stream in steps)
+        if prefill and tight and self._put_off < PATIENCE:
+            self._put_off += 1
+            prefill = []
+        elif prefill:
+            self._put_off = 0
+        self._turn += 1
+        for stream in (*steps, *prefill):
+            stream.turn = self._turn
+        self._running = frozenset(stream.slot for stream in (*steps, *prefill))
+        return Batch(tuple(steps), tuple(prefill))
 
     def commit(self) -> None:
-        """The step is over."""
+        """What `begin_next` or `next_batch` named is done."""
         self._running = frozenset()

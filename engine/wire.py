@@ -41,6 +41,8 @@ class Parameters(Struct, frozen=True, array_like=True):
     pause: int | None = None
     tags: bool = False
     """`[uv_break]`, `[lbreak]` and `[laugh]` in the text act instead of being read."""
+    refine: bool = False
+    """The model first writes breaks and laughs into the text itself; for engines that can."""
 
 
 class Span(Struct, frozen=True, array_like=True):
@@ -71,11 +73,13 @@ class Open(Struct, frozen=True, array_like=True, tag="open"):
 
 
 class Submit(Struct, frozen=True, array_like=True, tag="submit"):
-    """Speak a sentence after those before it."""
+    """Speak a sentence after those before it. `resume`: go on from this `Checkpoint` of it; the sound comes
+    again from the sentence's beginning, and is that of the first time where the model is exact."""
 
     utterance: int
     sentence: int
     spans: tuple[Span, ...]
+    resume: bytes = b""
 
 
 class Close(Struct, frozen=True, array_like=True, tag="close"):
@@ -175,9 +179,11 @@ class Failed(Struct, frozen=True, array_like=True, tag="failed"):
 
 
 class Progress(Struct, frozen=True, array_like=True, tag="progress"):
-    """A heartbeat. The running model call says that it ends by `busy_until` (monotonic clock, s; 0: idle)."""
+    """A heartbeat. The running model call says that it ends by `busy_until` (monotonic clock, s; 0: idle).
+    `figures`: of the model's caches and of the scheduler, by name."""
 
     busy_until: float
+    figures: dict[str, float] = {}
 
 
 FromEngine = Ready | Opened | Audio | Checkpoint | SentenceDone | Closed | Failed | Progress

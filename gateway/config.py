@@ -35,6 +35,10 @@ class EngineSettings(BaseModel, frozen=True, extra="forbid"):
     """Folder of ChatTTS weights in the released layout (ChatTTS engines)."""
     voices: Path | None = None
     """Folder of the operator's own voices (ChatTTS engine)."""
+    decoder: Literal["hidden", "codes"] = "hidden"
+    """What ChatTTS's sound is made of: hidden states (its Decoder), or codes alone (its DVAE)."""
+    batch_window_ms: int = Field(0, ge=0, le=1000)
+    """A sentence that comes while others are being made waits so long for more to begin with it."""
     synthetic_rtf: float = Field(0.02, ge=0.0, le=10.0)
     """Seconds of work a second of sound (synthetic engine)."""
 

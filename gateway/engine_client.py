@@ -58,6 +58,8 @@ class EngineLink:
         self._socket: _Socket | None = None
         self._heard = 0.0
         self._busy_until = 0.0
+        self.figures: dict[str, float] = {}
+        """Of the engine's caches and slots, as it last told them."""
         self.state: State = "starting"
         self.spec: wire.Ready | None = None
         """The engine's own description: of the last one, while there is none."""
@@ -199,8 +201,9 @@ class EngineLink:
         match wire.decode_from_engine(body):
             case wire.Audio(blocks):
                 self._wrote(blocks)
-            case wire.Progress(busy_until):
+            case wire.Progress(busy_until, figures):
                 self._busy_until = busy_until
+                self.figures = figures
             case wire.SentenceDone() as done:
                 if stream := self._streams.get(done.utterance):
                     stream.ended(done)

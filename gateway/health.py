@@ -28,6 +28,7 @@ def report(links: Iterable[EngineLink], *, draining: bool, sessions: int, waitin
                 "model": link.spec.model if link.spec else None,
                 "slots": link.spec.slots if link.spec else 0,
                 "used_slots": link.used_slots,
+                "figures": link.figures,
             }
             for link in links
         },

@@ -42,6 +42,7 @@ class Style(Struct, frozen=True, kw_only=True, rename={"pause": "break"}):
     oral: Annotated[int, Meta(ge=0, le=9)] | None = None
     laugh: Annotated[int, Meta(ge=0, le=2)] | None = None
     pause: Annotated[int, Meta(ge=0, le=7)] | None = None
+    refine: bool | None = None
 
 
 class Start(Struct, tag="start", frozen=True, kw_only=True):

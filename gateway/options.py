@@ -54,6 +54,7 @@ def _parameters(start: Start) -> wire.Parameters:
         laugh=style.laugh,
         pause=style.pause,
         tags=bool(start.tags),
+        refine=bool(style.refine),
     )
 
 

@@ -66,10 +66,10 @@ class FaultyModel(SyntheticModel):
             return Output(slot=output.slot + 1000, pcm=output.pcm)
         return output
 
-    def begin(self, slot: int, spans: Sequence[Span]) -> None:
+    def begin(self, slot: int, spans: Sequence[Span], *, number: int = 0, resume: bytes = b"") -> bool:
         if FAULT == "begin" and self._rows[slot].seed == VICTIM:
             raise RuntimeError("told to raise")
-        super().begin(slot, spans)
+        return super().begin(slot, spans, number=number, resume=resume)
 
 
 def _raw(size: int, version: int, body: bytes) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="the extra [torch] is not installed"
 
 from engine.chattts import random_weights  # noqa: E402
 from engine.chattts.model import ChatTTSModel  # noqa: E402
-from engine.chattts.row import decode_checkpoint  # noqa: E402
+from engine.chattts.row import Row, decode_checkpoint, encode_checkpoint  # noqa: E402
 from engine.errors import EngineError, UnknownVoice  # noqa: E402
 from engine.model import Output  # noqa: E402
 from engine.wire import Parameters, Span  # noqa: E402
@@ -38,11 +38,15 @@ def model(weights: Path) -> ChatTTSModel:
     return ChatTTSModel(weights, slots=4, schedule=None)
 
 
-def begin(model: ChatTTSModel, slot: int, text: str, *, seed: int = 5, resume: bytes = b"") -> None:
-    """Start a sentence of `STEPS` steps: random weights never end one."""
+def begin(
+    model: ChatTTSModel, slot: int, text: str, *, seed: int = 5, number: int = 0, resume: bytes = b""
+) -> None:
+    """Start and prefill a sentence of `STEPS` steps: random weights never end one."""
     if slot not in model.rows:
         model.open(slot, model.spec.default_voice, Parameters(), seed)
-    model.begin(slot, [Span(text, "en", 0, len(text))], resume)
+    assert model.begin(slot, [Span(text, "en", 0, len(text))], number=number, resume=resume)
+    while not model.prefill(slot):
+        pass
     model.rows[slot].limit = STEPS
 
 
@@ -64,7 +68,7 @@ def sound(outputs: Sequence[Output]) -> NDArray[np.int16]:
 
 def codes(outputs: Sequence[Output]) -> list[list[int]]:
     """Those of the last checkpoint."""
-    return decode_checkpoint([o.checkpoint for o in outputs if o.checkpoint][-1])
+    return decode_checkpoint([o.checkpoint for o in outputs if o.checkpoint][-1])[0]
 
 
 def test_a_sentence_has_the_length_of_its_steps(model: ChatTTSModel) -> None:
@@ -101,30 +105,133 @@ def test_sound_taken_early_has_the_same_length(weights: Path) -> None:
     now = iter(range(10**6))
     model = ChatTTSModel(weights, slots=1, clock=lambda: next(now) * 0.005)
     begin(model, 0, TEXTS[0])
-    model.rows[0].deadline = float("inf")
     outputs = finish(model, [0])[0]
     first = next(index for index, output in enumerate(outputs) if len(output.pcm))
     assert first < 20, "sound comes before it is certain"
     assert len(sound(outputs)) == 512 * STEPS - 256
 
 
-@pytest.mark.parametrize("steps", [12, 36, 48])
-def test_a_sentence_goes_on_from_its_checkpoint(weights: Path, steps: int) -> None:
+def every_step(row: Row) -> dict[int, bytes]:
+    """The checkpoints that the row could have been resumed from."""
+    return {steps: encode_checkpoint(row.codes[:steps], row.retries) for steps in range(1, len(row.codes))}
+
+
+def resumed_codes(
+    model: ChatTTSModel, text: str, number: int, checkpoint: bytes
+) -> tuple[list[list[int]], NDArray[np.int16]]:
+    begin(model, 1, text, number=number, resume=checkpoint)
+    outputs = finish(model, [1])[1]
+    made = [list(step) for step in model.rows[1].codes]
+    model.close(1)
+    return made, sound(outputs)
+
+
+def test_a_sentence_goes_on_from_any_step(weights: Path) -> None:
+    """As the utterance's third sentence: the number decides the draws, not what this engine has spoken."""
     model = ChatTTSModel(weights, slots=2, schedule=None, dtype=torch.float64)
+    begin(model, 0, TEXTS[2], number=2)
+    whole = sound(finish(model, [0])[0])
+    row = model.rows[0]
+    for steps, checkpoint in list(every_step(row).items())[::5]:
+        made, again = resumed_codes(model, TEXTS[2], 2, checkpoint)
+        assert made == row.codes, f"resumed at step {steps}"
+        assert np.abs(again.astype(int) - whole).max() <= 1
+
+
+def test_in_single_precision_resuming_may_flip_a_code_rarely(
+    weights: Path, record_property: Callable[[str, object], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Prefill and decode add up in different orders. Codes before the checkpoint are kept as they are."""
+    model = ChatTTSModel(weights, slots=2, schedule=None)
     begin(model, 0, TEXTS[2])
-    whole = finish(model, [0])[0]
-    checkpoint = next(o.checkpoint for o in whole if o.checkpoint and len(o.checkpoint) == 8 * steps)
-    begin(model, 1, TEXTS[2], resume=checkpoint)
-    resumed = finish(model, [1])[1]
-    assert codes(resumed) == codes(whole)
-    assert np.abs(sound(resumed).astype(int) - sound(whole)).max() <= 1
+    finish(model, [0])
+    row = model.rows[0]
+    flipped = compared = 0
+    for steps, checkpoint in list(every_step(row).items())[::3]:
+        made, _ = resumed_codes(model, TEXTS[2], 0, checkpoint)
+        assert made[:steps] == row.codes[:steps]
+        # Only up to the first flip are the two asked the same.
+        same = next((at for at in range(steps, STEPS) if made[at] != row.codes[at]), STEPS)
+        flipped += same < STEPS
+        compared += 4 * (min(same + 1, STEPS) - steps)
+    record_property("flipped_codes", f"{flipped} of {compared}")
+    with capsys.disabled():
+        print(f"\nresumed in fp32: {flipped} of {compared} codes flipped")
+    assert compared > 2000
+    assert flipped / compared < 0.01
 
 
-@pytest.mark.parametrize("data", [b"1234567", np.full(4, 625, "<u2").tobytes(), b"\0" * 8 * 1025])
+def test_the_sentence_number_and_the_retries_decide_the_draws(model: ChatTTSModel) -> None:
+    made = []
+    for number in (0, 1, 0):
+        begin(model, 0, TEXTS[0], number=number)
+        made.append(codes(finish(model, [0])[0]))
+    assert made[0] == made[2]
+    assert made[0] != made[1]
+    again, _ = resumed_codes(model, TEXTS[0], 0, encode_checkpoint(made[0][:1], 1))
+    assert again[:1] == made[0][:1]
+    assert again[1:50] != made[0][1:50]
+
+
+DAMAGED = {
+    "no whole step": b"1234567",
+    "a code of the end": encode_checkpoint([[625] * 4]),
+    "too long": encode_checkpoint([[0] * 4] * 1025),
+    "too many retries": encode_checkpoint([[0] * 4], 3),
+}
+
+
+@pytest.mark.parametrize("data", DAMAGED.values(), ids=DAMAGED)
 def test_a_damaged_checkpoint_is_refused(model: ChatTTSModel, data: bytes) -> None:
     model.open(0, model.spec.default_voice, Parameters(), 1)
     with pytest.raises(EngineError):
-        model.begin(0, [Span("hello", "en", 0, 5)], data)
+        model.begin(0, [Span("hello", "en", 0, 5)], resume=data)
+
+
+def test_codes_are_spoken_by_the_dvae_too(weights: Path) -> None:
+    """The same codes, other nets: as long, and other sound; resumed it is the same again."""
+    model = ChatTTSModel(weights, slots=2, schedule=None, steps="codes", dtype=torch.float64)
+    begin(model, 0, TEXTS[0])
+    whole = sound(finish(model, [0])[0])
+    hidden = ChatTTSModel(weights, slots=1, schedule=None, dtype=torch.float64)
+    begin(hidden, 0, TEXTS[0])
+    other = sound(finish(hidden, [0])[0])
+    assert hidden.rows[0].codes == model.rows[0].codes
+    assert len(whole) == len(other) == 512 * STEPS - 256
+    assert np.abs(whole.astype(int) - other).max() > 1000
+    _, again = resumed_codes(model, TEXTS[0], 0, every_step(model.rows[0])[20])
+    assert np.abs(again.astype(int) - whole).max() <= 1
+
+
+def test_a_refined_text_is_spoken(weights: Path) -> None:
+    """The pass writes tokens of its own into the text; equal requests are refined alike."""
+    model = ChatTTSModel(weights, slots=2, schedule=None)
+    made = []
+    for refine in (False, True, True):
+        model.open(0, model.spec.default_voice, Parameters(refine=refine), 5)
+        begin(model, 0, TEXTS[2])
+        made.append(codes(finish(model, [0])[0]))
+        model.close(0)
+    assert made[1] == made[2]
+    assert made[0] != made[1]
+
+
+def test_a_sentence_that_takes_too_long_is_cut_and_says_so(weights: Path) -> None:
+    """The time in which a listener was waited for is not the model's."""
+    now = 0.0
+    model = ChatTTSModel(weights, slots=1, schedule=None, clock=lambda: now)
+    begin(model, 0, TEXTS[0])
+    real, now = model._draw, 1000.0
+
+    def slow(slots: Sequence[int]) -> torch.Tensor:
+        nonlocal now
+        now += 4.0
+        return real(slots)
+
+    model._draw = slow  # type: ignore[method-assign]
+    outputs = finish(model, [0])[0]
+    assert len(outputs) == 9, "30 s of work"
+    assert outputs[-1].truncated
 
 
 def test_an_unknown_voice(model: ChatTTSModel) -> None:

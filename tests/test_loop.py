@@ -95,7 +95,8 @@ class FakeModel:
     """Says the span's text as samples: `"100 200"` is a step of 100 samples, then one of 200, then the end.
 
     A word may also be `raise`, `bad` (an error in the output), `none` (no output) or `dumb` (`CannotSpeak` at
-    `begin`). Every sample of utterance `seed` has the value `seed`.
+    `begin`); each `prefill` before the first is a piece of prefill, of which `unfit` and `burst` make the last
+    one fail. Every sample of utterance `seed` has the value `seed`.
     """
 
     slots: int = 4
@@ -106,6 +107,10 @@ class FakeModel:
     faults: list[str] = field(default_factory=list)
     """Where the loop broke the contract of `SpeechModel`."""
     state: dict[int, tuple[int, deque[str] | None]] = field(default_factory=dict)
+    pieces: dict[int, int] = field(default_factory=dict)
+    """Pieces of prefill that a slot still wants."""
+    resumed: dict[int, tuple[int, bytes]] = field(default_factory=dict)
+    """What `begin` was last told of the sentence's number and checkpoint."""
 
     def __post_init__(self) -> None:
         self._changed = threading.Condition()
@@ -153,7 +158,7 @@ class FakeModel:
             raise RuntimeError("open")
         self.state[slot] = (seed, None)
 
-    def begin(self, slot: int, spans: Sequence[Span]) -> None:
+    def begin(self, slot: int, spans: Sequence[Span], *, number: int = 0, resume: bytes = b"") -> bool:
         self._note("begin", slot)
         if slot not in self.state:
             self.faults.append(f"begin in slot {slot}, which is not open")
@@ -165,7 +170,25 @@ class FakeModel:
             raise CannotSpeak("not a word")
         if text[0] == "crash":
             raise RuntimeError("begin")
+        self.resumed[slot] = (number, resume)
+        self.pieces[slot] = 0
+        while text[0] == "prefill":
+            text.popleft()
+            self.pieces[slot] += 1
         self.state[slot] = (seed, text)
+        return self.pieces[slot] > 0
+
+    def prefill(self, slot: int) -> bool:
+        self._note("prefill", slot)
+        self.pieces[slot] -= 1
+        if self.pieces[slot] < 0:
+            self.faults.append(f"prefill of slot {slot}, which wanted none")
+        words = self.state[slot][1]
+        if self.pieces[slot] == 0 and words and words[0] == "unfit":
+            raise BadAudio("unfit")
+        if self.pieces[slot] == 0 and words and words[0] == "burst":
+            raise RuntimeError("prefill")
+        return self.pieces[slot] == 0
 
     def step(self, slots: Sequence[int]) -> list[Output]:
         with self._changed:
@@ -184,8 +207,8 @@ class FakeModel:
 
     def _advance(self, slot: int, interrupted: bool) -> Iterator[Output]:
         seed, words = self.state[slot]
-        if not words:
-            self.faults.append(f"step of slot {slot}, where no sentence is begun")
+        if not words or self.pieces[slot]:
+            self.faults.append(f"step of slot {slot}, where no sentence is ready")
             return
         if interrupted:
             yield Output(slot=slot, pcm=np.full(33, -1, np.int16))
@@ -225,6 +248,9 @@ class FakeModel:
             self.calls.append(("interrupt", slot))
             self._interrupted.add(slot)
             self._changed.notify_all()
+
+    def figures(self) -> dict[str, float]:
+        return {"calls": float(len(self.calls))}
 
     def _note(self, name: str, slot: int) -> None:
         with self._changed:
@@ -313,6 +339,46 @@ def test_an_utterance_from_open_to_closed(start: Callable[..., Running]) -> None
     running.credit(5, 350)
     assert running.link.wait(Closed) == [Closed(5)]
     running.assert_all_free()
+
+
+def test_a_sentence_is_prefilled_piece_by_piece_while_others_speak(start: Callable[..., Running]) -> None:
+    running = start(FakeModel(holding=True))
+    running.open(1)
+    running.submit(1, "10 " * 25)
+    running.model.wait_for_step()
+    opened = running.open(2)
+    running.submit(2, "prefill prefill 100")
+    running.model.go(100)
+    running.link.wait(SentenceDone, 2)
+    assert running.model.made("prefill") == [opened.slot] * 2
+    calls = [call for call in running.model.calls if call[0] in ("prefill", "step")]
+    first, second = (at for at, call in enumerate(calls) if call[0] == "prefill")
+    assert second > first + 1, "a step came in between"
+    assert ("step", opened.slot) not in calls[:second]
+
+
+@pytest.mark.parametrize(("word", "code"), [("unfit", "bad_audio"), ("burst", "model_fault")])
+def test_a_prefill_that_fails_takes_nobody_along(start: Callable[..., Running], word: str, code: str) -> None:
+    running = start()
+    running.open(1)
+    running.open(2)
+    running.submit(1, f"prefill {word}")
+    running.submit(2, "prefill 100")
+    assert [(failed.utterance, failed.code) for failed in running.link.wait(Failed)] == [(1, code)]
+    assert running.link.wait(SentenceDone) == [SentenceDone(2, 0, 100, False, False)]
+    running.loop.cancel(running.link, 2)
+    running.link.wait(Closed)
+    running.assert_all_free()
+
+
+def test_the_model_is_told_the_number_and_the_checkpoint(start: Callable[..., Running]) -> None:
+    running = start()
+    opened = running.open(1)
+    running.loop.submit(running.link, Submit(1, 7, (Span("10", "en", 0, 2),), b"so far"))
+    running.link.wait(SentenceDone)
+    assert running.model.resumed[opened.slot] == (7, b"so far")
+    assert running.loop.figures()["slots_used"] == 1.0
+    assert running.loop.figures()["calls"] > 0
 
 
 def test_what_a_gateway_is_told_is_in_order(start: Callable[..., Running]) -> None:
@@ -450,10 +516,11 @@ def test_a_stream_cancelled_before_its_step_is_not_stepped(start: Callable[..., 
     """While a sentence is begun the call that could be stopped does not run yet; it must not start then."""
 
     class SlowToBegin(FakeModel):
-        def begin(self, slot: int, spans: Sequence[Span]) -> None:
-            super().begin(slot, spans)
+        def begin(self, slot: int, spans: Sequence[Span], *, number: int = 0, resume: bytes = b"") -> bool:
+            wants = super().begin(slot, spans)
             begun.set()
             assert cancelled.wait(WAIT_S)
+            return wants
 
     begun, cancelled = threading.Event(), threading.Event()
     running = start(SlowToBegin())

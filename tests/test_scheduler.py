@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
 from engine.errors import Busy
-from engine.scheduler import Scheduler, Sentence, Stream
+from engine.scheduler import PATIENCE, Scheduler, Sentence, Stream
 from engine.wire import Parameters, Span
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,11 +29,16 @@ def opened(scheduler: Scheduler[str], utterance: int = 1, *, sentences: int = 1)
     return stream
 
 
+def chosen(scheduler: Scheduler[str], now: float = 0.0) -> list[Stream[str]]:
+    """Whom the next step advances, after what begins has begun without prefill; the step runs."""
+    scheduler.begin_next(now)
+    scheduler.commit()
+    return list(scheduler.next_batch(now).steps)
+
+
 def step(scheduler: Scheduler[str], samples: int = 100) -> list[Stream[str]]:
     """A step that makes `samples` for each, and ends no sentence."""
-    batch, _ = scheduler.next_batch()
-    for stream in batch:
-        stream.current = stream.current or stream.waiting.popleft()
+    batch = chosen(scheduler)
     scheduler.commit()
     for stream in batch:
         stream.written += samples
@@ -79,7 +84,7 @@ def test_a_failed_open_takes_no_generation_and_no_slot() -> None:
 def test_a_stream_cannot_be_released_twice_or_in_a_running_step() -> None:
     scheduler: Scheduler[str] = Scheduler(slots=2, max_batch=2)
     stream = opened(scheduler)
-    scheduler.next_batch()
+    chosen(scheduler)
     assert scheduler.is_running(stream)
     with pytest.raises(AssertionError):
         scheduler.release(stream)
@@ -147,11 +152,11 @@ def test_a_closed_stream_still_speaks_what_was_submitted() -> None:
 def test_cancel_frees_at_once_unless_a_step_runs() -> None:
     scheduler: Scheduler[str] = Scheduler(slots=2, max_batch=1)
     running, idle = opened(scheduler, 1), opened(scheduler, 2)
-    assert scheduler.next_batch()[0] == [running]
+    assert chosen(scheduler) == [running]
     assert scheduler.cancel(idle)
     assert not scheduler.cancel(running)
     scheduler.commit()
-    assert scheduler.next_batch()[0] == []
+    assert chosen(scheduler) == []
     assert not running.waiting
 
 
@@ -161,8 +166,11 @@ def test_the_model_is_told_to_forget_once_and_only_what_it_had() -> None:
     known.in_model = True
     scheduler.release(known)
     scheduler.release(unknown)
-    assert scheduler.next_batch() == ([], {known.slot})
-    assert scheduler.next_batch() == ([], set())
+    assert scheduler.has_work
+    assert scheduler.begin_next() == ([], {known.slot})
+    scheduler.commit()
+    assert not scheduler.has_work
+    assert scheduler.begin_next() == ([], set())
 
 
 def test_the_model_forgets_a_slot_before_its_next_owner_is_stepped() -> None:
@@ -171,7 +179,7 @@ def test_the_model_forgets_a_slot_before_its_next_owner_is_stepped() -> None:
     old.in_model = True
     scheduler.release(old)
     new = opened(scheduler, 2)
-    assert scheduler.next_batch() == ([new], {old.slot})
+    assert scheduler.begin_next() == ([new], {old.slot})
 
 
 def test_credit_never_goes_back_nor_past_what_was_written() -> None:
@@ -198,7 +206,7 @@ def test_the_nearest_to_underrun_goes_first() -> None:
         streams, [(900, 100), (5000, 4900), (300, 0), (200, 0)], strict=True
     ):
         stream.written, stream.playhead = written, playhead
-    assert scheduler.next_batch()[0] == [streams[1], streams[3]]
+    assert chosen(scheduler) == [streams[1], streams[3]]
 
 
 def test_of_equals_the_one_that_came_first_goes_first() -> None:
@@ -208,7 +216,7 @@ def test_of_equals_the_one_that_came_first_goes_first() -> None:
     scheduler.release(first)
     late = opened(scheduler, 4)  # in the slot of the first
     assert late.slot == first.slot
-    assert scheduler.next_batch()[0] == [second, third]
+    assert chosen(scheduler) == [second, third]
 
 
 def test_a_new_stream_goes_before_those_with_sound_in_hand() -> None:
@@ -224,18 +232,85 @@ def test_a_parked_stream_keeps_its_slot_and_is_not_stepped() -> None:
     scheduler: Scheduler[str] = Scheduler(slots=2, max_batch=2)
     parked, other = opened(scheduler, 1), opened(scheduler, 2)
     parked.parked = True
-    assert scheduler.next_batch()[0] == [other]
+    assert chosen(scheduler) == [other]
     assert parked in scheduler.streams
+    scheduler.commit()
     parked.parked = False
-    assert scheduler.next_batch()[0] == [parked, other]
+    assert set(chosen(scheduler)) == {parked, other}
 
 
 def test_a_stream_without_text_is_not_stepped() -> None:
     scheduler: Scheduler[str] = Scheduler(slots=2, max_batch=2)
     stream = opened(scheduler, sentences=0)
-    assert scheduler.next_batch()[0] == []
+    assert not scheduler.has_work
+    assert chosen(scheduler) == []
     scheduler.submit(stream, sentence(0))
-    assert scheduler.next_batch()[0] == [stream]
+    assert scheduler.has_work
+    assert chosen(scheduler) == [stream]
+
+
+def in_hand(stream: Stream[str], seconds: float) -> None:
+    stream.written = stream.playhead + int(seconds * 24_000)
+
+
+def test_the_rich_wait_while_another_is_poor() -> None:
+    scheduler: Scheduler[str] = Scheduler(slots=3, max_batch=3)
+    rich, fair, poor = (opened(scheduler, number) for number in range(3))
+    for stream, seconds in ((rich, 2.5), (fair, 1.0), (poor, 0.4)):
+        in_hand(stream, seconds)
+    assert chosen(scheduler) == [poor, fair]
+    scheduler.commit()
+    in_hand(poor, 0.6)
+    assert chosen(scheduler) == [poor, fair, rich]
+
+
+def test_what_a_listener_has_in_hand_runs_down_with_the_clock() -> None:
+    scheduler: Scheduler[str] = Scheduler(slots=2, max_batch=1)
+    told, untold = opened(scheduler, 1), opened(scheduler, 2)
+    in_hand(told, 1.0)
+    in_hand(untold, 0.7)
+    scheduler.credit(told, 0, 0, now=5.0)
+    assert told.in_hand(5.0, 24_000) == pytest.approx(1.0)
+    assert told.in_hand(5.6, 24_000) == pytest.approx(0.4)
+    assert told.in_hand(9.0, 24_000) == 0.0
+    assert chosen(scheduler, 5.1) == [untold]
+    scheduler.commit()
+    assert chosen(scheduler, 5.6) == [told]
+
+
+def test_one_piece_of_prefill_a_step_and_none_while_a_listener_is_about_to_wait() -> None:
+    scheduler: Scheduler[str] = Scheduler(slots=3, max_batch=3)
+    speaking, first, second = (opened(scheduler, number) for number in range(3))
+    scheduler.begin_next()
+    scheduler.commit()
+    first.prefilling = second.prefilling = True
+    in_hand(speaking, 0.3)
+    batches = []
+    for _ in range(4):
+        batches.append(scheduler.next_batch())
+        scheduler.commit()
+    assert {batch.steps for batch in batches} == {(speaking,)}
+    assert [batch.prefill for batch in batches] == [(first,), (second,), (first,), (second,)]
+    in_hand(speaking, 0.1)
+    for _ in range(PATIENCE):
+        assert scheduler.next_batch().prefill == ()
+        scheduler.commit()
+    assert scheduler.next_batch().prefill == (first,), "it is put off, not starved"
+    scheduler.commit()
+    assert scheduler.next_batch().prefill == ()
+
+
+def test_sentences_that_come_close_together_begin_together() -> None:
+    scheduler: Scheduler[str] = Scheduler(slots=3, max_batch=3, window_s=0.04)
+    idle = opened(scheduler, 1)
+    assert scheduler.begin_next(0.0)[0] == [idle], "nothing to wait for"
+    scheduler.commit()
+    early, late = (opened(scheduler, number, sentences=0) for number in (2, 3))
+    scheduler.submit(early, sentence(0), 1.00)
+    assert scheduler.begin_next(1.01)[0] == []
+    scheduler.submit(late, sentence(0), 1.03)
+    assert scheduler.begin_next(1.03)[0] == []
+    assert scheduler.begin_next(1.04)[0] == [early, late]
 
 
 @given(st.integers(1, 6), st.integers(1, 3), st.lists(st.integers(1, 500), min_size=30, max_size=30))
@@ -248,6 +323,10 @@ def test_nobody_starves(streams: int, max_batch: int, sizes: list[int]) -> None:
         assert len(batch) == min(streams, max_batch)
         written = [stream.written for stream in everyone]
         assert max(written) - min(written) <= 500
+
+
+def hand(stream: Stream[str]) -> float:
+    return stream.in_hand(0.0, 24_000)
 
 
 # --- any order of calls -----------------------------------------------------------------------------------
@@ -321,25 +400,34 @@ class Life(RuleBasedStateMachine):
             self.release(stream)
 
     @precondition(lambda self: not self.in_step)
-    @rule()
-    def choose(self) -> None:
-        ready = {stream for stream in self.alive if stream.wants_step}
-        batch, stale = self.scheduler.next_batch()
+    @rule(wants=st.booleans())
+    def begin(self, wants: bool) -> None:
+        fresh, stale = self.scheduler.begin_next()
         self.known -= stale
-        assert set(batch) <= ready
-        assert len(batch) == min(len(ready), MAX_BATCH)
-        left = ready - set(batch)
-        if batch and left:
-            assert max(s.in_hand for s in batch) <= min(s.in_hand for s in left)
-        for stream in batch:
-            assert not stream.parked
-            assert not stream.cancelled
+        assert set(fresh) == {s for s in self.alive if s.wants_step and (s in fresh or not s.current)}
+        for stream in fresh:
             # The model has no other utterance's state in this slot.
             assert stream.in_model == (stream.slot in self.known)
-            stream.current = stream.current or stream.waiting.popleft()
             stream.in_model = True
+            stream.prefilling = wants
             self.known.add(stream.slot)
-        self.running, self.in_step = batch, True
+        self.scheduler.commit()
+
+    @precondition(lambda self: not self.in_step)
+    @rule()
+    def choose(self) -> None:
+        ready = {stream for stream in self.alive if stream.wants_step and stream.current}
+        batch = self.scheduler.next_batch()
+        assert set(batch.streams) <= ready
+        stepped = {stream for stream in ready if not stream.prefilling}
+        assert len(batch.steps) == min(len(stepped), MAX_BATCH)
+        left = stepped - set(batch.steps)
+        if batch.steps and left:
+            assert max(map(hand, batch.steps)) <= min(map(hand, left))
+        assert len(batch.prefill) <= 1
+        assert bool(batch.streams) or not ready, "work is done as long as there is some"
+        assert all(stream.prefilling for stream in batch.prefill)
+        self.running, self.in_step = list(batch.streams), True
 
     @precondition(lambda self: self.in_step)
     @rule(samples=st.integers(0, 300), finished=st.booleans(), parked=st.booleans(), failed=st.booleans())
@@ -349,6 +437,9 @@ class Life(RuleBasedStateMachine):
         for stream in batch:
             if stream.cancelled or failed:
                 self.release(stream)
+                continue
+            if stream.prefilling:
+                stream.prefilling = not finished
                 continue
             stream.written += samples
             stream.parked = parked
@@ -371,7 +462,7 @@ class Life(RuleBasedStateMachine):
             self.release(stream)
         assert self.scheduler.free_slots == SLOTS
         assert self.scheduler.streams == []
-        _, stale = self.scheduler.next_batch()
+        _, stale = self.scheduler.begin_next()
         assert self.known <= stale
 
 

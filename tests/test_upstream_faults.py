@@ -61,6 +61,8 @@ def exact(root: Path) -> ChatTTSModel:
 
 def begin(model: ChatTTSModel, slot: int, text: str) -> None:
     model.begin(slot, [Span(text, "zh", 0, len(text))])
+    while not model.prefill(slot):
+        pass
 
 
 def run(model: ChatTTSModel, slots: Sequence[int]) -> dict[int, Heard]:
@@ -228,7 +230,7 @@ def test_7_silence_inside_speech_is_kept(root: Path, monkeypatch: pytest.MonkeyP
         nonlocal count
         count += 1
         samples = real(self, slots, hidden)
-        return [torch.zeros_like(each) for each in samples] if 55 <= count <= 60 else samples
+        return [torch.zeros_like(each) for each in samples] if count == 6 else samples
 
     plain = speak(exact(root), TEXTS[3])
     monkeypatch.setattr(StreamingVocoder, "feed", hushed)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.chattts.lookahead import CONTEXT, FADE, Schedule, Seam
+from engine.chattts.lookahead import CONTEXT
 from engine.chattts.stream_error import peak_errors
 from engine.chattts.vocoder import STEP, StreamingVocoder, Vocoder
 from tests import tiny_nets
@@ -185,109 +185,6 @@ def test_nothing_was_fed(single: Vocoder) -> None:
     state = StreamingVocoder(single, slots=1)
     assert state.peek(0, 0).shape == (0,)
     assert state.flush(0).shape == (0,)
-
-
-# --- early sound ------------------------------------------------------------------------------------------
-
-
-def test_the_lookahead_grows_where_generation_outruns_playback() -> None:
-    schedule = Schedule(first=6, chunk=6, low=12)
-    delivered, used, first_at = 0, [], 0
-    for fed in range(1, 400):
-        # Two steps are made in the time of one, from the first sound on.
-        playhead = min(delivered, STEP * (fed - first_at) // 2) if delivered else 0
-        lookahead = schedule.lookahead(fed=fed, delivered=delivered, playhead=playhead)
-        if lookahead is None:
-            continue
-        first_at = first_at or fed
-        used.append(lookahead)
-        assert delivered < STEP * (fed - lookahead), "something new each time"
-        delivered = STEP * (fed - lookahead) - (FADE if lookahead < CONTEXT else 0)
-    assert first_at == 12, "6 steps of sound and 6 of lookahead"
-    assert used[0] == 6
-    assert used == sorted(used)
-    assert used[-1] == CONTEXT
-    assert len(set(used)) > 4
-
-
-def test_a_machine_just_in_time_keeps_a_short_lookahead_and_a_fast_one_waits_for_none() -> None:
-    schedule = Schedule(first=6, chunk=6, low=12)
-    assert schedule.lookahead(fed=11, delivered=0, playhead=0) is None
-    assert schedule.lookahead(fed=12, delivered=0, playhead=0) == 6
-    assert schedule.lookahead(fed=17, delivered=3072, playhead=3072) is None
-    assert schedule.lookahead(fed=18, delivered=3072, playhead=3072) == 6
-    assert schedule.lookahead(fed=40, delivered=3072, playhead=3072) == 28
-    assert schedule.lookahead(fed=53, delivered=0, playhead=0) == CONTEXT
-    enough = 3072 - 12 * STEP
-    assert schedule.lookahead(fed=40, delivered=3072, playhead=enough) is None
-    assert schedule.lookahead(fed=40, delivered=3072, playhead=enough + 1) == 28
-
-
-def test_a_schedule_that_cannot_be_is_refused() -> None:
-    with pytest.raises(ValueError, match="lookahead"):
-        Schedule(first=53)
-    with pytest.raises(ValueError, match="delivery"):
-        Schedule(chunk=0)
-
-
-def test_estimates_are_joined_without_a_click() -> None:
-    seam = Seam()
-    first = seam.take(torch.ones(1000))
-    assert first.shape == (1000 - FADE,)
-    second = seam.take(torch.full((2000,), -1.0))
-    third = seam.finish(torch.full((3000,), 0.5))
-    sound = torch.cat((first, second, third))
-    assert sound.shape == (3000,)
-    assert float(sound.diff().abs().max()) < 2.1 / FADE, "a cut would be a step of 2"
-    assert bool((sound[: 1000 - FADE] == 1).all())
-    assert bool((sound[1000 : 2000 - FADE] == -1).all())
-    assert bool((sound[2000:] == 0.5).all())
-
-
-def test_equal_estimates_are_joined_unchanged() -> None:
-    truth = torch.randn(5000, generator=torch.Generator().manual_seed(3))
-    seam = Seam()
-    parts = [seam.take(truth[:700])]
-    seam.feed(truth[:500])
-    parts.append(seam.take())
-    assert parts[-1].shape == (0,), "all of it was delivered before"
-    seam.feed(truth[500:900])
-    parts.append(seam.take(truth[900:1500]))
-    seam.feed(truth[900:1300])
-    parts.append(seam.take())
-    assert parts[-1].shape == (0,), "too little to be joined to what went before"
-    seam.feed(truth[1300:4000])
-    parts.append(seam.take())
-    assert seam.delivered == 4000, "certain samples are not held back"
-    parts.append(seam.finish(truth[4000:]))
-    assert torch.equal(torch.cat(parts), truth)
-
-
-@pytest.mark.parametrize(("count", "pace"), [(3, 2), (40, 1), (60, 3), (300, 2), (300, 4)])
-def test_early_sound_has_the_length_of_the_whole_and_becomes_it(
-    single: Vocoder, count: int, pace: int
-) -> None:
-    """`pace` steps are made in the time of one."""
-    steps = hidden(count, torch.float32)
-    whole = single.decode(steps)
-    state, seam, schedule = StreamingVocoder(single, slots=1), Seam(), Schedule()
-    parts: list[Tensor] = []
-    exact_from = None
-    for fed in range(1, count + 1):
-        seam.feed(state.feed([0], steps[None, fed - 1 : fed])[0])
-        playhead = min(seam.delivered, STEP * (fed - 12) // pace)
-        lookahead = schedule.lookahead(fed=fed, delivered=seam.delivered, playhead=max(0, playhead))
-        if lookahead is not None:
-            parts.append(seam.take(state.peek(0, lookahead) if lookahead < CONTEXT else None))
-            exact_from = seam.delivered if lookahead == CONTEXT and exact_from is None else exact_from
-    parts.append(seam.finish(state.flush(0)))
-    sound = torch.cat(parts)
-    assert sound.shape == whole.shape
-    if count > 12:
-        assert parts[0].shape[0] == 6 * STEP - FADE
-    if exact_from is not None:
-        assert difference(sound[exact_from:], whole[exact_from:]) < 1e-4
-    assert (exact_from is not None) == (count == 300)
 
 
 def test_the_error_by_lookahead(single: Vocoder) -> None:

@@ -42,6 +42,8 @@ def speak(root: Path, clock: Callable[[], float]) -> Spoken:
     began = clock()
     model.open(0, model.spec.default_voice, Parameters(), 0)
     model.begin(0, [Span(_SPEAK, "zh", 0, len(_SPEAK))])
+    while not model.prefill(0):
+        pass
     samples = 0
     power = 0.0
     for _ in range(_SPEAK_STEPS):

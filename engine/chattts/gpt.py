@@ -20,6 +20,7 @@ from torch.nn import functional
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from engine.chattts import backend
     from engine.chattts.weights import Checkpoint
 
 ROWS: Final = 8
@@ -59,6 +60,8 @@ class Gpt:
 
     Call it under `torch.inference_mode()`, from one thread.
     """
+
+    chunk: Final = CHUNK
 
     def __init__(
         self,
@@ -130,8 +133,9 @@ class Gpt:
             self._values[:, slot, :, :length].clone(),
         )
 
-    def restore_prefix(self, slot: int, prefix: Prefix) -> None:
+    def restore_prefix(self, slot: int, prefix: backend.Prefix) -> None:
         """Make the prefix all that the slot holds: the bits that a prefill of it alone gives."""
+        assert isinstance(prefix, Prefix)
         assert prefix.length <= self._max_positions
         self._keys[:, slot, :, : prefix.length] = prefix.keys
         self._values[:, slot, :, : prefix.length] = prefix.values

@@ -41,17 +41,19 @@ class Schedule:
         if not (0 <= self.first <= CONTEXT and self.chunk > 0 and self.low >= 0):
             raise ValueError(f"a lookahead is 0 to {CONTEXT} steps, and a delivery at least one")
 
-    def lookahead(self, *, fed: int, delivered: int, playhead: int) -> int | None:
+    def lookahead(self, *, made: int, delivered: int, lead: int) -> int | None:
         """What to take now: `CONTEXT` = what is certain, less = a peek with this lookahead, `None` = nothing.
 
-        `fed`: steps that the vocoder was given; `delivered`, `playhead`: samples of the stream that were
-        delivered and that were heard.
+        `made`: steps of the sentence so far; `delivered`: samples of it that were taken; `lead`: samples that
+        the listener has yet to hear, also of the sentences before.
         """
-        ahead = fed - -(-delivered // STEP)
+        ahead = made - -(-delivered // STEP)
+        if ahead >= CONTEXT + self.chunk:
+            return CONTEXT
+        if lead >= self.low * STEP:
+            return None
         if ahead > CONTEXT:
             return CONTEXT
-        if delivered and delivered - playhead >= self.low * STEP:
-            return None
         lookahead = ahead - self.chunk
         return lookahead if lookahead >= self.first else None
 

@@ -1,17 +1,16 @@
 """ChatTTS as a `SpeechModel`: rows of codes in slots, a step a call, sound as the vocoder commits it.
 
-A row is prefilled when its sentence begins; each step then draws the codes of one 21 ms frame for every row
-of the batch, feeds the hidden states that predicted them to the streaming vocoder, and decodes the next. All
-that a row depends on is its own: parameters, seed, history, cache, vocoder state.
+A sentence is prefilled piece by piece; each step then draws the codes of one 21 ms frame for every row of the
+batch, hands what predicted them to `sound`, and decodes the next. All that a row depends on is its own:
+parameters, seed, history, cache, vocoder state.
 """
 
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import structlog
@@ -19,17 +18,22 @@ import torch
 from numpy.typing import NDArray
 
 from engine.chattts import prompt, sampler, weights
-from engine.chattts.gpt import Gpt, Prefix
-from engine.chattts.lookahead import CONTEXT, Schedule, Seam
+from engine.chattts.backend import LanguageModel
+from engine.chattts.gpt import Gpt
+from engine.chattts.lookahead import Schedule
+from engine.chattts.prefill import Prefill, Prefixes
+from engine.chattts.refine import Refine
 from engine.chattts.row import (
     EOS,
     MAX_STEPS,
+    RETRIES,
     Ending,
     Row,
     Settings,
     decode_checkpoint,
     encode_checkpoint,
 )
+from engine.chattts.sound import Sound
 from engine.chattts.vocoder import StreamingVocoder, Vocoder
 from engine.chattts.voices import VoiceStore
 from engine.errors import BadAudio, CannotSpeak, UnknownVoice
@@ -46,16 +50,18 @@ STEPS_PER_CHAR: Final = 14
 STEPS_EXTRA: Final = 94
 """A sentence may take 2 s and 0.3 s a character; a row that goes on past it has lost its way."""
 WALL_S: Final = 30.0
-RETRIES: Final = 2
-"""Of a row that ends before its first step."""
+"""Of steps that a sentence may take. The time in which it waits for its listener is not counted."""
 SILENCE: Final = 1e-3
 """Peak of a sentence under which it is no sound."""
-CHECKPOINT_STEPS: Final = 12
 HISTORY: Final = 16
-MAX_PREFIXES: Final = 64
-"""Voices whose prefilled part is kept; the one not used for longest goes."""
+WARM_STEPS: Final = 12
+"""Steps of a batch whose time is measured: as many as the first sound takes."""
+WARM: Final = Settings(min_steps=WARM_STEPS)
 DEFAULT_SCHEDULE: Final = Schedule()
 _EMPTY: Final = np.zeros(0, np.int16)
+
+Steps = Literal["hidden", "codes"]
+"""What the vocoder is fed with: hidden states (the Decoder), or codes (the DVAE)."""
 
 
 class ChatTTSModel:
@@ -69,18 +75,22 @@ class ChatTTSModel:
         voices: Path | None = None,
         dtype: torch.dtype = torch.float32,
         schedule: Schedule | None = DEFAULT_SCHEDULE,
+        steps: Steps = "hidden",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`schedule`: when sound is taken before it is certain; `None`: never, all of it is exact."""
         checkpoint = weights.load(checkpoint_dir)
         self._clock = clock
-        self._gpt = Gpt(checkpoint, slots=slots, max_positions=PROMPT_POSITIONS + MAX_STEPS, dtype=dtype)
-        vocoder = Vocoder.load(checkpoint.decoder, checkpoint.vocos, dtype=dtype)
-        self._vocoder = StreamingVocoder(vocoder, slots=slots)
-        self._schedule = schedule
+        self._gpt: LanguageModel = Gpt(
+            checkpoint, slots=slots, max_positions=PROMPT_POSITIONS + MAX_STEPS, dtype=dtype
+        )
+        mel = checkpoint.decoder if steps == "hidden" else checkpoint.dvae
+        vocoder = Vocoder.load(mel, checkpoint.vocos, steps=steps, dtype=dtype)
+        self._steps = steps
+        self._sound = Sound(StreamingVocoder(vocoder, slots=slots), schedule, clock=clock)
         self._tokenizer = prompt.Tokenizer(checkpoint.tokenizer)
         self._voices = VoiceStore(voices, hidden=checkpoint.gpt_shape.hidden)
-        self._prefixes: OrderedDict[str, Prefix] = OrderedDict()
+        self._prefixes = Prefixes()
         self.rows: dict[int, Row] = {}
         """What is in the slots."""
         listed = self._voices.list()
@@ -98,18 +108,23 @@ class ChatTTSModel:
     # --- SpeechModel --------------------------------------------------------------------------------------
 
     def warm_up(self) -> tuple[float, ...]:
-        """Speak a word; seconds of one step at batch 1."""
-        self.open(0, self.spec.default_voice, Parameters(), 0)
-        self.begin(0, [Span("你好 hello", "zh", 0, 8)])
-        self.rows[0].limit = 3
+        """Speak in 1, 2, ... slots; seconds of a step at each of these batches, with the sound it makes."""
         spent: list[float] = []
-        for _ in range(4):
+        for batch in range(1, self.spec.slots + 1):
+            slots = range(batch)
+            for slot in slots:
+                self.open(slot, self.spec.default_voice, Parameters(), 0)
+                self.begin(slot, [Span("你好 hello", "zh", 0, 8)])
+                while not self.prefill(slot):
+                    pass
+                self.rows[slot].settings = WARM
             began = time.monotonic()
-            if self.step([0])[0].finished:
-                break
-            spent.append(time.monotonic() - began)
-        self.close(0)
-        return (min(spent, default=0.0),)
+            for _ in range(WARM_STEPS):
+                self.step(slots)
+            spent.append((time.monotonic() - began) / WARM_STEPS)
+            for slot in slots:
+                self.close(slot)
+        return tuple(spent)
 
     def open(self, slot: int, voice: str, parameters: Parameters, seed: int) -> None:
         """Give the slot to an utterance. Raises `UnknownVoice`."""
@@ -117,107 +132,103 @@ class ChatTTSModel:
         if stored is None:
             raise UnknownVoice("ChatTTS has no such voice here")
         self.rows[slot] = Row(stored, parameters, Settings.choose(parameters), seed)
+        self._sound.open(slot)
 
-    def begin(self, slot: int, spans: Sequence[Span], resume: bytes = b"") -> None:
-        """Start a sentence, or go on with one from a checkpoint: the codes it had, u16 [steps, 4].
-
-        Raises `CannotSpeak` for text without a token, `EngineError` for a checkpoint that is none.
-        """
+    @torch.inference_mode()
+    def begin(self, slot: int, spans: Sequence[Span], *, number: int = 0, resume: bytes = b"") -> bool:
+        """See `SpeechModel`. Raises `CannotSpeak` for text without a token, `EngineError` for a checkpoint
+        that is none."""
         row = self.rows[slot]
         text = "".join(span.text for span in spans)[:MAX_CHARS]
-        built = self._build(row, text)
-        if built.text_tokens == 0:
+        if self._tokenizer.build(text, tags=row.parameters.tags).text_tokens == 0:
             raise CannotSpeak("nothing in the sentence can be said by ChatTTS")
-        row.codes = decode_checkpoint(resume)
-        row.resumed = len(row.codes)
-        row.embeddings = self._embed(row, built)
-        row.sentence += 1
-        row.hidden = None
+        row.codes, row.retries = decode_checkpoint(resume) if resume else ([], 0)
+        row.text = text
+        row.sentence = number
+        row.hidden = row.prefill = None
+        row.refine = self._refine(row) if row.parameters.refine else None
         row.limit = min(MAX_STEPS, STEPS_EXTRA + STEPS_PER_CHAR * len(text))
-        row.deadline = self._clock() + WALL_S
-        row.retries = 0
+        row.worked_s = 0.0
         row.peak = 0.0
-        row.seam = Seam()
-        row.first_sound_at = None
-        self._vocoder.reset(slot)
+        self._sound.begin(slot)
+        return True
+
+    @torch.inference_mode()
+    def prefill(self, slot: int) -> bool:
+        """A piece of the refine pass, or of the prompt."""
+        row = self.rows[slot]
+        if row.prefill is None:
+            if row.refine is not None and not row.refine.step(slot):
+                return False
+            row.prefill = self._prefill(row)
+            return False
+        if not row.prefill.step(slot):
+            return False
+        row.hidden = row.prefill.hidden
+        if row.codes:
+            resumed = row.prefill.resumed if self._steps == "hidden" else torch.tensor(row.codes)
+            self._sound.put(slot, resumed)
+        row.prefill = row.refine = None
+        return True
 
     @torch.inference_mode()
     def step(self, slots: Sequence[int]) -> list[Output]:
-        """Prefill the rows that begin, then one step of every row."""
-        for slot in slots:
-            if self.rows[slot].hidden is None:
-                self._prefill(slot)
+        """One step of every row."""
+        began = self._clock()
         drawn = self._draw(slots)
         ended = {slot: self._ending(self.rows[slot], codes) for slot, codes in zip(slots, drawn, strict=True)}
         going = [index for index, slot in enumerate(slots) if ended[slot] is None]
         pcm = self._advance([slots[index] for index in going], drawn[going]) if going else {}
-        return [self._output(slot, pcm.get(slot), ended[slot]) for slot in slots]
+        outputs = [self._output(slot, pcm.get(slot), ended[slot]) for slot in slots]
+        for slot in slots:
+            self.rows[slot].worked_s += self._clock() - began
+        return outputs
 
     def step_limit_s(self, slots: Sequence[int]) -> float:
-        """A step takes tens of milliseconds, a prefill some; a machine that swaps takes longer."""
+        """A step takes tens of milliseconds; a machine that swaps takes longer."""
         return 5.0
 
     def close(self, slot: int) -> None:
         """Forget the slot's utterance."""
         self.rows.pop(slot, None)
+        self._sound.close(slot)
         self._gpt.reset(slot)
 
     def interrupt(self, slot: int) -> None:
         """A step is over sooner than it could be stopped."""
 
-    # --- one step -----------------------------------------------------------------------------------------
+    def figures(self) -> dict[str, float]:
+        """Of the cache of voices' prefixes."""
+        asked = self._prefixes.hits + self._prefixes.misses
+        return {
+            "prefix_hit_rate": self._prefixes.hits / asked if asked else 0.0,
+            "prefix_positions_saved": float(self._prefixes.saved),
+        }
 
-    def _build(self, row: Row, text: str) -> prompt.Prompt:
-        return self._tokenizer.build(
-            text,
-            style=prompt.Style(
-                speed=prompt.speed_tag(row.parameters.speed),
-                oral=row.parameters.oral,
-                laugh=row.parameters.laugh,
-                pause=row.parameters.pause,
-            ),
+    # --- before the first step ----------------------------------------------------------------------------
+
+    def _style(self, row: Row) -> prompt.Style:
+        given = row.parameters
+        speed = prompt.speed_tag(given.speed)
+        return prompt.Style(speed=speed, oral=given.oral, laugh=given.laugh, pause=given.pause)
+
+    def _refine(self, row: Row) -> Refine:
+        given = row.parameters
+        style = prompt.Style(oral=given.oral, laugh=given.laugh, pause=given.pause)
+        return Refine(self._gpt, self._tokenizer, row.text, style, row.sentence_seed())
+
+    def _prefill(self, row: Row) -> Prefill:
+        tags = row.parameters.tags
+        said = row.refine.ids if row.refine is not None else self._tokenizer.encode(row.text, tags=tags)
+        built = self._tokenizer.compose(
+            said,
+            style=self._style(row),
             speaker=row.voice.embedding is not None,
             sample_text=row.voice.sample_text or "",
-            tags=row.parameters.tags,
         )
+        return Prefill(self._gpt, self._prefixes, row.voice, built, row.codes)
 
-    @torch.inference_mode()
-    def _embed(self, row: Row, built: prompt.Prompt) -> torch.Tensor:
-        """Prompt [T, H]: text, the speaker over its token, a cloned voice's codes, the codes resumed from."""
-        embeddings = self._gpt.embed_text(torch.tensor(built.ids))
-        if row.voice.embedding is not None:
-            assert built.speaker is not None
-            speaker = row.voice.embedding.to(embeddings)
-            embeddings[built.speaker] = torch.nn.functional.normalize(speaker, dim=0, eps=1e-12)
-        parts = [embeddings]
-        if row.voice.sample_codes is not None:
-            parts.append(self._gpt.embed_codes(row.voice.sample_codes.T.long()))
-        row.voice_prefix = built.prefix
-        row.prefix = sum(len(part) for part in parts)
-        if row.codes:
-            parts.append(self._gpt.embed_codes(torch.tensor(row.codes)))
-        return torch.cat(parts)
-
-    def _prefill(self, slot: int) -> None:
-        """The voice's part first, as a chunk of its own, from the cache where it is there: equal bits."""
-        row = self.rows[slot]
-        assert row.embeddings is not None
-        self._gpt.reset(slot)
-        split = row.voice_prefix
-        if (prefix := self._prefixes.get(row.voice.digest)) is not None:
-            self._gpt.restore_prefix(slot, prefix)
-            self._prefixes.move_to_end(row.voice.digest)
-        else:
-            self._gpt.prefill(slot, row.embeddings[:split], 0)
-            self._prefixes[row.voice.digest] = self._gpt.save_prefix(slot, split)
-            if len(self._prefixes) > MAX_PREFIXES:
-                self._prefixes.popitem(last=False)
-        hidden = self._gpt.prefill(slot, row.embeddings[split:], split)
-        row.embeddings = None
-        row.hidden = hidden[-1]
-        if row.resumed:
-            (samples,) = self._vocoder.feed([slot], hidden[None, row.prefix - split - 1 : -1])
-            row.seam.feed(samples)
+    # --- one step -----------------------------------------------------------------------------------------
 
     def _draw(self, slots: Sequence[int]) -> torch.Tensor:
         """Codes [B, 4]. A row that ends before its first step draws anew, at most `RETRIES` times."""
@@ -262,44 +273,26 @@ class ChatTTSModel:
             if row.step == 0:
                 return Ending(error=BadAudio("the model ended the sentence before it began, three times"))
             return Ending()
-        if row.step >= row.limit or self._clock() >= row.deadline:
+        if row.step >= row.limit or row.worked_s >= WALL_S:
             return Ending(truncated=True)
         return None
 
     def _advance(self, slots: Sequence[int], codes: torch.Tensor) -> dict[int, torch.Tensor]:
-        """Accept these codes: sound for their hidden states, and the next hidden states."""
+        """Accept these codes: the next hidden states, and the sound that is due."""
         rows = [self.rows[slot] for slot in slots]
-        hidden = torch.stack([_state(row) for row in rows])
-        samples = self._vocoder.feed(slots, hidden[:, None])
         following = self._gpt.decode(torch.tensor(slots), self._gpt.embed_codes(codes))
-        for row, taken, state in zip(rows, codes.tolist(), following, strict=True):
-            row.codes.append(taken)
+        for slot, row, taken, state in zip(slots, rows, codes, following, strict=True):
+            self._sound.put(slot, _state(row)[None] if self._steps == "hidden" else taken[None])
+            row.codes.append(taken.tolist())
             row.hidden = state
-        for row, certain in zip(rows, samples, strict=True):
-            row.seam.feed(certain)
-        return {slot: self._take(slot, row) for slot, row in zip(slots, rows, strict=True)}
-
-    def _take(self, slot: int, row: Row) -> torch.Tensor:
-        """The sound to deliver after this step: what is certain, or earlier, by the schedule."""
-        if self._schedule is None:
-            return row.seam.take()
-        now = self._clock()
-        heard = 0 if row.first_sound_at is None else int((now - row.first_sound_at) * RATE)
-        lookahead = self._schedule.lookahead(fed=row.step, delivered=row.seam.delivered, playhead=heard)
-        if lookahead is None:
-            return torch.zeros(0)
-        estimate = None if lookahead == CONTEXT else self._vocoder.peek(slot, lookahead)
-        samples = row.seam.take(estimate)
-        if len(samples) and row.first_sound_at is None:
-            row.first_sound_at = now
-        return samples
+        return self._sound.take(slots)
 
     def _output(self, slot: int, samples: torch.Tensor | None, ending: Ending | None) -> Output:
         row = self.rows[slot]
         if ending is not None and ending.error is not None:
             return Output(slot=slot, pcm=_EMPTY, error=ending.error)
         if ending is not None:
-            samples = row.seam.finish(self._vocoder.flush(slot))
+            samples = self._sound.finish(slot)
             row.hidden = None
         assert samples is not None
         if len(samples):
@@ -308,13 +301,14 @@ class ChatTTSModel:
             row.peak = max(row.peak, float(samples.abs().max()))
         if ending is not None and row.peak < SILENCE:
             return Output(slot=slot, pcm=_EMPTY, error=BadAudio("the model made silence"))
-        wanted = ending is None and row.step % CHECKPOINT_STEPS == 0
+        # What was delivered since the last checkpoint must be in this one.
+        wanted = ending is None and len(samples) > 0
         return Output(
             slot=slot,
             pcm=to_pcm(samples),
             finished=ending is not None,
             truncated=ending is not None and ending.truncated,
-            checkpoint=encode_checkpoint(row.codes) if wanted else None,
+            checkpoint=encode_checkpoint(row.codes, row.retries) if wanted else None,
         )
 
 

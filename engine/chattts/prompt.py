@@ -106,18 +106,10 @@ class Tokenizer:
             found += [self.special(piece)] if index % 2 else self._encode_plain(piece)
         return found
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text of ids that a refine pass made; special tokens other than the in-text tags are left out."""
-        names = {number: name for name, number in self._special.items() if _TAG.fullmatch(name)}
-        parts: list[str] = []
-        pending: list[int] = []
-        for number in ids:
-            if number not in self._special_ids:
-                pending.append(number)
-            elif number in names:
-                parts += [self._plain.decode(pending), names[number]]
-                pending = []
-        return " ".join(part for part in [*parts, self._plain.decode(pending)] if part)
+    def refined(self, ids: Sequence[int]) -> list[int]:
+        """What of the ids that a refine pass made may be said: words and the in-text tags."""
+        allowed = {number for name, number in self._special.items() if _TAG.fullmatch(name)}
+        return [number for number in ids if number not in self._special_ids or number in allowed]
 
     def build(
         self,
@@ -129,9 +121,15 @@ class Tokenizer:
         tags: bool = False,
     ) -> Prompt:
         """`[Stts][spk_emb]` and a cloned voice's `sample_text`, then the style, the text, `[Ptts]`."""
+        said = self.encode(text, tags=tags)
+        return self.compose(said, style=style, speaker=speaker, sample_text=sample_text)
+
+    def compose(
+        self, said: Sequence[int], *, style: Style = NO_STYLE, speaker: bool = True, sample_text: str = ""
+    ) -> Prompt:
+        """`build` for the ids of a text."""
         voice = self.special("[spk_emb]" if speaker else "[empty_spk]")
         prefix = [self.special("[Stts]"), voice, *self.encode(sample_text)]
-        said = self.encode(text, tags=tags)
         ids = [*prefix, *map(self.special, style.tokens()), *said, self.special("[Ptts]")]
         return Prompt(
             ids=tuple(ids),

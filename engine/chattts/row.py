@@ -13,14 +13,18 @@ from typing import Final
 import numpy as np
 import torch
 
-from engine.chattts.lookahead import Seam
+from engine.chattts.prefill import Prefill
+from engine.chattts.refine import Refine
 from engine.chattts.voices import Voice as StoredVoice
 from engine.errors import EngineError
 from engine.wire import Parameters
 
 MAX_STEPS: Final = 1024
+RETRIES: Final = 2
+"""Of a row that ends before its first step."""
 EOS: Final = 625
 """The code that ends a row; those of sound are below it."""
+_MAX_SEED: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +56,22 @@ class Row:
     parameters: Parameters
     settings: Settings
     seed: int
-    sentence: int = -1
-    embeddings: torch.Tensor | None = None
-    """The prompt [T, H], until it is prefilled."""
-    voice_prefix: int = 0
-    """Positions of the prompt that depend on the voice alone."""
-    prefix: int = 0
-    """Positions of the whole prompt."""
+    sentence: int = 0
+    """Its number in the utterance."""
+    text: str = ""
+    refine: Refine | None = None
+    """Under way, before the prompt is known."""
+    prefill: Prefill | None = None
+    """Under way, before the first step."""
     hidden: torch.Tensor | None = None
     """[H], which predicts the codes of `step`."""
     codes: list[list[int]] = field(default_factory=list)
-    resumed: int = 0
     limit: int = 0
-    deadline: float = 0.0
+    """Steps."""
+    worked_s: float = 0.0
+    """Spent in its steps."""
     retries: int = 0
     peak: float = 0.0
-    seam: Seam = field(default_factory=Seam)
-    first_sound_at: float | None = None
 
     @property
     def step(self) -> int:
@@ -77,7 +80,7 @@ class Row:
 
     def sentence_seed(self) -> int:
         """Each sentence, and each retry of it, draws its own numbers."""
-        return (self.seed + 0x9E37_79B9 * (self.sentence + 1) + 0x85EB_CA6B * self.retries) & 0x7FFF_FFFF
+        return (self.seed + 0x9E37_79B9 * (self.sentence + 1) + 0x85EB_CA6B * self.retries) & _MAX_SEED
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +91,18 @@ class Ending:
     error: EngineError | None = None
 
 
-def encode_checkpoint(codes: Sequence[Sequence[int]]) -> bytes:
-    """The codes so far: little-endian u16 [steps, 4]."""
-    return np.asarray(codes, "<u2").tobytes()
+def encode_checkpoint(codes: Sequence[Sequence[int]], retries: int = 0) -> bytes:
+    """Little-endian u16: the retries, three zeros, then the codes so far [steps, 4]."""
+    return np.asarray([[retries, 0, 0, 0], *codes], "<u2").tobytes()
 
 
-def decode_checkpoint(data: bytes) -> list[list[int]]:
-    """The inverse. Raises `EngineError` for what is none, or holds a code that the model has not."""
-    if len(data) % 8 or len(data) > 8 * MAX_STEPS:
+def decode_checkpoint(data: bytes) -> tuple[list[list[int]], int]:
+    """Codes and retries. Raises `EngineError` for what is none, or holds a code that the model has not."""
+    if not data or len(data) % 8 or len(data) > 8 * (MAX_STEPS + 1):
         raise EngineError("the checkpoint is damaged")
-    codes = np.frombuffer(data, "<u2").reshape(-1, 4)
-    if codes.size and int(codes.max()) >= EOS:
+    (retries, *zeros), *codes = np.frombuffer(data, "<u2").reshape(-1, 4).tolist()
+    if retries > RETRIES or any(zeros):
+        raise EngineError("the checkpoint is damaged")
+    if any(code >= EOS for step in codes for code in step):
         raise EngineError("the checkpoint holds a code out of range")
-    return [[int(code) for code in step] for step in codes]
+    return codes, retries

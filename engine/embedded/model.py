@@ -132,7 +132,7 @@ class EmbeddedModel:
             self._interrupted.discard(slot)
         self._slots[slot] = Slot(style, GAINS[voice], parameters.speed, seed)
 
-    def begin(self, slot: int, spans: Sequence[Span]) -> None:
+    def begin(self, slot: int, spans: Sequence[Span], *, number: int = 0, resume: bytes = b"") -> bool:
         """Start a sentence. Raises `CannotSpeak` or, where a text rule fails, `ModelFault`."""
         state = self._slots[slot]
         kept, state.truncated = _within(spans, MAX_CHARS)
@@ -151,6 +151,11 @@ class EmbeddedModel:
             raise ModelFault("the text could not be read") from error
         if not state.parts:
             raise CannotSpeak("nothing in the sentence can be said in English or Chinese")
+        return False
+
+    def prefill(self, slot: int) -> bool:
+        """Nothing to do."""
+        return True
 
     def step(self, slots: Sequence[int]) -> list[Output]:
         """Make the next clause of each slot."""
@@ -179,6 +184,10 @@ class EmbeddedModel:
             self._interrupted.add(slot)
             if self._running is not None and self._running[0] == slot:
                 self._running[1].terminate = True
+
+    def figures(self) -> dict[str, float]:
+        """None."""
+        return {}
 
     def _parts(self, spans: Sequence[Span], speed: float) -> list[Part]:
         cutter = Cutter(speed)

@@ -96,9 +96,14 @@ class SyntheticModel:
             raise UnknownVoice("the synthetic engine has the voice 'tone' only")
         self._rows[slot] = _Row(seed)
 
-    def begin(self, slot: int, spans: Sequence[Span]) -> None:
+    def begin(self, slot: int, spans: Sequence[Span], *, number: int = 0, resume: bytes = b"") -> bool:
         """60 ms of sound a character."""
         self._rows[slot].left = BLOCKS_A_CHAR * sum(len(span.text) for span in spans)
+        return False
+
+    def prefill(self, slot: int) -> bool:
+        """Nothing to do."""
+        return True
 
     def step(self, slots: Sequence[int]) -> list[Output]:
         """80 ms of sound for each slot."""
@@ -124,3 +129,7 @@ class SyntheticModel:
 
     def interrupt(self, slot: int) -> None:
         """A step is over sooner than it could be stopped."""
+
+    def figures(self) -> dict[str, float]:
+        """None."""
+        return {}

@@ -7,7 +7,6 @@ sentence, and there is one slot, so that its one flag for interruption can meet 
 
 from __future__ import annotations
 
-import math
 import re
 import time
 import warnings
@@ -18,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.chattts import speaker, weights
+from engine.chattts import prompt, speaker, weights
 from engine.chattts.voices import Voice, VoiceStore
 from engine.errors import BadAudio, Busy, CannotSpeak, UnknownVoice
 from engine.model import ModelSpec, Output
@@ -78,7 +77,7 @@ class UpstreamModel:
             raise UnknownVoice("ChatTTS has no such voice here")
         self._open = (stored, parameters, seed)
 
-    def begin(self, slot: int, spans: Sequence[Span]) -> None:
+    def begin(self, slot: int, spans: Sequence[Span], *, number: int = 0, resume: bytes = b"") -> bool:
         """Start a sentence."""
         assert self._open is not None
         voice, parameters, seed = self._open
@@ -87,6 +86,11 @@ class UpstreamModel:
             raise CannotSpeak("nothing in it is left by upstream's text rules")
         self._sentence = self._speak(text, voice, parameters, seed, steps=None)
         self._samples = 0
+        return False
+
+    def prefill(self, slot: int) -> bool:
+        """Nothing to do."""
+        return True
 
     def step(self, slots: Sequence[int]) -> list[Output]:
         """The next chunk that upstream yields."""
@@ -117,6 +121,10 @@ class UpstreamModel:
     def interrupt(self, slot: int) -> None:
         """Upstream's flag, which it looks at after each step and clears when it starts."""
         self._chat.interrupt()
+
+    def figures(self) -> dict[str, float]:
+        """None."""
+        return {}
 
     def _speak(
         self, text: str, voice: Voice, parameters: Parameters, seed: int, steps: int | None
@@ -154,7 +162,7 @@ def harmless(text: str, *, tags: bool) -> str:
 
 
 def style(parameters: Parameters) -> str:
-    """Upstream's tags for the way to speak. Speed 1 is its 5, each octave 4 of its levels."""
-    speed = min(9, max(0, round(5 + 4 * math.log2(parameters.speed))))
-    levels = {"speed": speed, "oral": parameters.oral, "laugh": parameters.laugh, "break": parameters.pause}
-    return "".join(f"[{name}_{level}]" for name, level in levels.items() if level is not None)
+    """Upstream's tags for the way to speak."""
+    speed = prompt.speed_tag(parameters.speed)
+    given = prompt.Style(speed=speed, oral=parameters.oral, laugh=parameters.laugh, pause=parameters.pause)
+    return "".join(given.tokens())
