@@ -111,6 +111,21 @@ def fetch(directory: Path, *, repository: str, revision: str, endpoint: str | No
     click.echo("ok")
 
 
+@weights.command()
+@directory
+def quantise(directory: Path) -> None:
+    """Make the 8-bit form of the language model, for CPUs: once, beside the weights."""
+    with faults():
+        from engine.chattts import quantise
+
+        with click.progressbar(length=100, label="quantising", file=sys.stderr) as bar:
+            path = quantise.quantise(
+                directory, progress=lambda done, total: bar.update(done * 100 // total - bar.pos)
+            )
+        click.echo(path)
+    click.echo("ok")
+
+
 @weights.command(name="random")
 @directory
 @click.option("--size", type=click.Choice(["tiny", "full"]), default="tiny", show_default=True)

@@ -19,6 +19,11 @@ class EngineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Folder of the Mandarin styles, for the embedded engine; None: where set-up put them."""
     weights: str | None = None
     """Folder of ChatTTS weights in the released layout, for the ChatTTS engines."""
+    backend: Literal["auto", "torch", "onnx"] = "auto"
+    """What computes ChatTTS's language model; auto: ONNX Runtime where the weights have an 8-bit form."""
+    precision: Literal["auto", "fp32", "bf16", "fp16", "int8"] = "auto"
+    provider: Literal["cpu", "cuda", "tensorrt"] = "cpu"
+    """ONNX Runtime's execution provider."""
     decoder: Literal["hidden", "codes"] = "hidden"
     """What ChatTTS's sound is made of: hidden states (the Decoder), or codes alone (the DVAE)."""
     batch_window_ms: int = 0

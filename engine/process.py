@@ -60,12 +60,19 @@ def _load_chattts(config: EngineConfig) -> SpeechModel:
     try:
         import torch
 
+        from engine.chattts.backend import Backend
         from engine.chattts.model import ChatTTSModel
     except ImportError as error:
         raise ModelMissing(f"ChatTTS needs the extra [torch]: {error}") from error
-    torch.set_num_threads(config.threads)
+    # OpenMP's threads wait by spinning, which starves them where ONNX Runtime's do the work.
+    torch.set_num_threads(config.threads if config.backend == "torch" else 1)
     voices = Path(config.voices) if config.voices else None
-    return ChatTTSModel(_weights(config), slots=config.slots, voices=voices, steps=config.decoder)
+    backend = Backend(
+        kind=config.backend, precision=config.precision, provider=config.provider, threads=config.threads
+    )
+    return ChatTTSModel(
+        _weights(config), slots=config.slots, voices=voices, backend=backend, steps=config.decoder
+    )
 
 
 def _load_upstream(config: EngineConfig) -> SpeechModel:

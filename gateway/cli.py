@@ -15,7 +15,16 @@ from gateway.config import ConfigError, load
 from gateway.say import say
 
 ENGINES: Final = ["embedded", "chattts", "chattts-upstream", "synthetic"]
-ENGINE_OPTIONS: Final = {"engine": "kind", "slots": "slots", "weights": "weights", "voices": "voices"}
+ENGINE_OPTIONS: Final = {
+    "engine": "kind",
+    "slots": "slots",
+    "weights": "weights",
+    "voices": "voices",
+    "backend": "backend",
+    "precision": "precision",
+    "provider": "provider",
+    "threads": "threads",
+}
 """Options of the command line that belong to the engine: by their names in `EngineSettings`."""
 
 
@@ -32,6 +41,12 @@ def main() -> None:
 @click.option("--engine", type=click.Choice(ENGINES), help="The engine that speaks.  [default: embedded]")
 @click.option("--weights", type=click.Path(path_type=Path), help="Folder of ChatTTS weights.")
 @click.option("--voices", type=click.Path(path_type=Path), help="Folder of your own ChatTTS voices.")
+@click.option("--backend", type=click.Choice(["auto", "torch", "onnx"]), help="What computes ChatTTS.")
+@click.option("--precision", type=click.Choice(["auto", "fp32", "bf16", "fp16", "int8"]), help="Its numbers.")
+@click.option(
+    "--provider", type=click.Choice(["cpu", "cuda", "tensorrt"]), help="Where ONNX Runtime computes."
+)
+@click.option("--threads", type=int, help="CPU threads of the engine.  [default: 2]")
 @click.option("--slots", type=int, help="Utterances that may be in the engine at once.")
 @click.option("--voice", help="The voice of those who ask for none.")
 @click.option("--config", "path", type=click.Path(path_type=Path), help="A settings file (TOML).")
@@ -71,7 +86,7 @@ def pass_on(name: str, help: str) -> click.Command:
 
 
 main.add_command(say)
-main.add_command(pass_on("weights", "ChatTTS weights: check, fetch, random."))
+main.add_command(pass_on("weights", "ChatTTS weights: check, fetch, quantise, random."))
 main.add_command(pass_on("voices", "ChatTTS voices: list, random, import, clone."))
 
 if __name__ == "__main__":

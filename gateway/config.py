@@ -35,6 +35,12 @@ class EngineSettings(BaseModel, frozen=True, extra="forbid"):
     """Folder of ChatTTS weights in the released layout (ChatTTS engines)."""
     voices: Path | None = None
     """Folder of the operator's own voices (ChatTTS engine)."""
+    backend: Literal["auto", "torch", "onnx"] = "auto"
+    """What computes ChatTTS's language model; auto: ONNX Runtime where the weights have an 8-bit form."""
+    precision: Literal["auto", "fp32", "bf16", "fp16", "int8"] = "auto"
+    """Of that computation; auto: 8 bits on ONNX Runtime, bf16 on a GPU, else fp32."""
+    provider: Literal["cpu", "cuda", "tensorrt"] = "cpu"
+    """ONNX Runtime's execution provider."""
     decoder: Literal["hidden", "codes"] = "hidden"
     """What ChatTTS's sound is made of: hidden states (its Decoder), or codes alone (its DVAE)."""
     batch_window_ms: int = Field(0, ge=0, le=1000)

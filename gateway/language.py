@@ -1,15 +1,14 @@
-"""Chinese and English: what can be said, which run of a text is in which, where a sentence may end.
+"""Chinese and English: what can be said, and which run of a text is in which.
 
-Sits under `sentences`, which asks it about single characters and stops; the session turns each segment into
-the spans of the `Submit` that carries it. Pure: no clock, no I/O; of the engine only `engine.wire`.
+Sits under `sentences` and `markup`, which ask it about single characters; the utterance turns each segment
+into the spans of the `Submit` that carries it. Pure: no clock, no I/O; of the engine only `engine.wire`.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
-from enum import Enum, auto
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import groupby
 from typing import Final, Literal
@@ -81,29 +80,34 @@ def speakable(text: str) -> bool:
 
 # --- runs of one language -----------------------------------------------------------------------------------
 
-_Kind = Literal["zh", "en", "neutral", "blank"]
+Language = Literal["auto", "zh", "en"]
+
+_NUMBER: Final = re.compile(r"[-+±~≈<>=($￥¥€£]*[0-9０-９][0-9０-９.,:/%-]*")
+_UNITS: Final = frozenset(
+    """mm cm dm m km mm² cm² m² km² mm³ cm³ m³ ml cl dl l µl μl mg g kg t µg μg lb oz ms s h min km/h m/s hz
+    khz mhz ghz w kw mw kwh v mv kv ma mah b kb mb gb tb kbps mbps gbps db pa kpa hpa mpa °c °f px dpi rpm
+    kcal kj nm µm μm""".split()  # noqa: SIM905, one a word
+)
+"""Units of measure, which are read in the language of their number."""
 
 
 @lru_cache(maxsize=8192)
-def _kind(char: str) -> _Kind:
-    if char.isspace():
-        return "blank"
-    if is_wide(char):
-        return "zh"
-    return "en" if char.isalpha() and "LATIN" in unicodedata.name(char, "") else "neutral"
+def _is_latin(char: str) -> bool:
+    return char.isalpha() and "LATIN" in unicodedata.name(char, "")
 
 
-def spans(text: str, start: int, end: int, language: Literal["auto", "zh", "en"]) -> tuple[Span, ...]:
+def spans(text: str, start: int, end: int, language: Language, ends: Sequence[int] = ()) -> tuple[Span, ...]:
     """Cut a segment's text into runs of one language; `[start, end)` is its place in the client's own text.
 
-    Han, kana and CJK punctuation are `zh`, Latin letters are `en`, whatever the hint. All else joins the run
-    before it, or at the beginning the one after it. A hint of one language claims the numbers and what
-    touches them, and decides where there is no letter at all (`auto` decides for `en`). A run that cannot be
-    spoken joins its neighbour. The texts of the spans, joined, are `text`.
+    Han, kana and CJK punctuation are `zh`, words of Latin letters are `en`, whatever the hint. Numbers, with
+    their signs, and other signs are in the language of what touches them, if that is Han, else in that of the
+    run before them, or at the beginning of the one after them; a unit of measure after a number goes with it.
+    A hint of one language claims the numbers that no Han touches, and decides where there is no letter at all
+    (`auto` decides for `en`). A run that cannot be spoken joins its neighbour. The texts of the spans,
+    joined, are `text`.
 
-    Source spans follow each other and cover `[start, end)`. They are exact where `text` is the source slice
-    itself (nothing was dropped from it), which equal lengths are taken for; else they divide the slice in
-    proportion to the characters, monotone but only near the truth.
+    Source spans follow each other and cover `[start, end)`. They are exact with `Segment.ends`; without it
+    they divide the slice in proportion to the characters, which is exact where nothing was dropped.
     """
     runs: list[tuple[str, str]] = []
     for text_run, tag in _merged(_tagged(text, language)):
@@ -113,34 +117,72 @@ def spans(text: str, start: int, end: int, language: Literal["auto", "zh", "en"]
             runs.append((before + text_run, before_tag if speakable(before) else tag))
         else:
             runs.append((text_run, tag))
+    merged = _merged(runs)
     result: list[Span] = []
-    at, length = 0, max(len(text), 1)
-    for text_run, tag in _merged(runs):
-        low = start + at * (end - start) // length
+    at, low, length = 0, start, max(len(text), 1)
+    for index, (text_run, tag) in enumerate(merged, 1):
         at += len(text_run)
-        result.append(Span(text=text_run, language=tag, start=low, end=start + at * (end - start) // length))
+        high = ends[at - 1] if ends else start + at * (end - start) // length
+        high = end if index == len(merged) else high
+        result.append(Span(text=text_run, language=tag, start=low, end=high))
+        low = high
     return tuple(result)
 
 
-def _tagged(text: str, language: Literal["auto", "zh", "en"]) -> list[tuple[str, str]]:
-    """Runs of one kind of character with their language; those at the beginning wait for the first known."""
+def _kind(char: str) -> str:
+    return "blank" if char.isspace() else "wide" if is_wide(char) else "other"
+
+
+def _tagged(text: str, language: Language) -> list[tuple[str, str]]:
+    """Words and signs with their language; those at the beginning wait for the first that is known."""
     runs: list[tuple[str, str]] = []
     current: str | None = None
     waiting = ""
+    at = 0
+    numeric = False
     for kind, group in groupby(text, _kind):
-        run = "".join(group)
-        if kind in ("zh", "en"):
-            current = kind
-        elif language != "auto" and kind == "neutral" and any(char.isnumeric() for char in run):
-            current = language
-        if current is None:
-            waiting += run
-        else:
-            runs.append((waiting + run, current))
-            waiting = ""
+        token = "".join(group)
+        at += len(token)
+        parts: list[tuple[str, str | None]] = [(token, "zh" if kind == "wide" else None)]
+        if kind == "other":
+            left, right = _is_han(text[at - len(token) - 1 : at - len(token)]), _is_han(text[at : at + 1])
+            parts = _parts(token, left, right, language, measured=numeric)
+        if kind != "blank":
+            numeric = kind == "other" and any(map(str.isnumeric, token))
+        for part, tag in parts:
+            current = tag or current
+            if current is None:
+                waiting += part
+            else:
+                runs.append((waiting + part, current))
+                waiting = ""
     if waiting:
         runs.append((waiting, "en" if language == "auto" else language))
     return runs
+
+
+def _parts(
+    token: str, left: bool, right: bool, language: Language, *, measured: bool
+) -> list[tuple[str, str | None]]:
+    """A token of other than Chinese script, with its language if that is its own.
+
+    `left`, `right`: Han touches it there; `measured`: a number stands before it.
+    """
+    match = _NUMBER.match(token)
+    number = match[0] if match else ""
+    rest = token[len(number) :]
+    is_unit = rest.rstrip(".,;:!?)\"'…”’").lower() in _UNITS and (measured or bool(number))
+    if not is_unit and any(map(_is_latin, rest)):
+        return [(number, "zh"), (rest, "en")] if number and left and rest.isalpha() else [(token, "en")]
+    if left or right:
+        return [(token, "zh")]
+    claimed = language != "auto" and any(map(str.isnumeric, token))
+    return [(token, language if claimed else None)]
+
+
+def _is_han(char: str) -> bool:
+    """Whether it is a wide letter; of no character, not."""
+    return char.isalnum() and is_wide(char)
 
 
 def _merged(runs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -148,167 +190,3 @@ def _merged(runs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     return [
         ("".join(run for run, _ in group), tag) for tag, group in groupby(runs, key=lambda tagged: tagged[1])
     ]
-
-
-# --- where a sentence ends ----------------------------------------------------------------------------------
-
-
-_WIDE_STOPS: Final = frozenset("。｡！？；")
-STOPS: Final = _WIDE_STOPS | frozenset(".．!?…")
-CLOSERS: Final = frozenset("\"'”’＂)]}»）］｝」』】》〉〕〗")
-OPENERS: Final = frozenset("“‘«「『【《〈〔〖（［｛")
-CLAUSE_MARKS: Final = frozenset("，、：,:;")
-_JOINING_MARKS: Final = CLAUSE_MARKS | frozenset("-–—")
-"""Right after a stop, these say that the sentence goes on: “好！”，他说。"""
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_TITLES: Final = _words(
-    "Mr Mrs Ms Mx Dr Prof Rev Fr Hon Gen Col Maj Capt Cmdr Lt Sgt Sen Rep Gov Pres Supt Messrs Mme"
-)
-_JOINING: Final = _words("e.g i.e eg ie cf viz vs approx ca esp incl mr mrs")
-_NUMBERED: Final = _words("no nos nr fig figs vol vols ch sec eq p pp ver tel ext")
-_SHORT: Final = _words(
-    """st rd ave blvd ln hwy sq mt ft inc ltd co corp bros jr sr esq dept univ assn al ed eds ph.d v dr min hr
-    hrs oz lb lbs tbsp tsp jan feb mar apr jun jul aug sep sept oct nov dec"""
-)
-_BEFORE_CAPITAL: Final = _words("a.m p.m etc")
-_STARTERS: Final = _words(
-    """a after all also although an and are as at because before both but can could did do does each every
-    few first finally for he her here his how however i if in is it its later let many most my next no not now
-    on once one our please she should since so some that the their then there these they this those today
-    tomorrow was we were what when where which while who why would yes yesterday you your"""
-)
-"""Words that commonly start a sentence, and seldom a name."""
-_AFTER_TIME: Final = _words(
-    """monday tuesday wednesday thursday friday saturday sunday eastern central mountain pacific est edt et
-    cst cdt ct mst mdt mt pst pdt pt gmt utc bst cet cest"""
-)
-"""Words with a capital that may follow `p.m.` in its sentence."""
-_LONGEST_WORD: Final = max(map(len, _STARTERS | _AFTER_TIME))
-_INITIALS: Final = re.compile(r"[A-Z]|[A-Za-z](\.[A-Za-z])+")
-
-
-class Abbreviation(Enum):
-    """What a word before a full stop is, which says when the sentence goes on after it."""
-
-    NONE = auto()
-    """Any other word: the stop ends the sentence."""
-    JOINING = auto()
-    """`Dr.`, `e.g.`, the number of a list's item: never ends one."""
-    NUMBERED = auto()
-    """`No.`: goes on before a digit."""
-    SHORT = auto()
-    """`U.S.`, `Rd.`, initials: ends only before a word that commonly starts a sentence."""
-    BEFORE_CAPITAL = auto()
-    """`p.m.`, `etc.`: ends before a capital, but for the name of a day or of a time zone."""
-
-
-def abbreviation(word: str) -> Abbreviation:
-    """What a word is, given without its last full stop."""
-    lower = word.lower()
-    if word in _TITLES or lower in _JOINING:
-        return Abbreviation.JOINING
-    if lower in _NUMBERED:
-        return Abbreviation.NUMBERED
-    if lower in _BEFORE_CAPITAL:
-        return Abbreviation.BEFORE_CAPITAL
-    return Abbreviation.SHORT if lower in _SHORT or _INITIALS.fullmatch(word) else Abbreviation.NONE
-
-
-class Verdict(Enum):
-    """Whether a sentence ends at a stop."""
-
-    END = auto()
-    GO_ON = auto()
-    UNDECIDED = auto()
-
-
-class Stop:
-    """A place where a sentence may end: marks and closing quotes, perhaps a blank, then the next word."""
-
-    def __init__(self, mark: str, before: Abbreviation, end: int) -> None:
-        self.end = end
-        """Index in the splitter's pending text after the marks and closing quotes."""
-        self.in_tail = True
-        """Nothing but marks and closing quotes was seen yet."""
-        self._before = before
-        self._word = ""
-        """The next word, as far as it is known."""
-        self._dots = 0
-        self._strong = self._wide = self._closed = False
-        self._add(mark)
-
-    def judge(self, char: str) -> Verdict:
-        """Decide by one more unit; a newline stands for the end of the text, too."""
-        if self.in_tail:
-            if char in STOPS:
-                self._add(char)
-                return Verdict.UNDECIDED
-            if char in CLOSERS:
-                self._closed = True
-                return Verdict.UNDECIDED
-            self.in_tail = False
-            if char == "\n":
-                return Verdict.END
-            return self._by_blank() if char == " " else self._by_neighbour(char)
-        if self._word and (is_wide(char) or not char.isalpha()):
-            return self._by_word(self._word, followed_by=char)
-        if char == "\n":
-            return Verdict.END
-        if char == " ":
-            return Verdict.UNDECIDED
-        self._word += char
-        return self._by_word(self._word)
-
-    def _add(self, mark: str) -> None:
-        if mark in ".．…" and not self._closed:
-            self._dots += 2 if mark == "…" else 1
-        else:
-            # A mark after a closing quote or bracket is the end of the whole: (… etc.).
-            self._strong = True
-        self._wide = self._wide or mark in _WIDE_STOPS
-        self._closed = False
-
-    @property
-    def _plain(self) -> bool:
-        """Neither an ellipsis nor the full stop of an abbreviation."""
-        return self._strong or (self._dots == 1 and self._before is Abbreviation.NONE)
-
-    def _by_blank(self) -> Verdict:
-        if self._plain and not self._closed:
-            return Verdict.END
-        joining = self._before is Abbreviation.JOINING and self._dots == 1 and not self._strong
-        return Verdict.GO_ON if joining else Verdict.UNDECIDED
-
-    def _by_neighbour(self, char: str) -> Verdict:
-        """No blank follows the marks: `3.14`, `a.b?c=1`, 你好！今天, “你来吗？”他问。"""
-        if char in _JOINING_MARKS or not self._plain:
-            return Verdict.GO_ON
-        if char in OPENERS:
-            return Verdict.END
-        chinese = self._wide or is_wide(char)
-        return Verdict.END if chinese and not self._closed else Verdict.GO_ON
-
-    def _by_word(self, word: str, followed_by: str = "") -> Verdict:
-        """A blank and `word` follow the marks; `followed_by` is given once the word is whole."""
-        capital = word[0].isupper()
-        if self._plain:  # and a closing quote or bracket: “Are you coming?” she asked.
-            return Verdict.GO_ON if word[0].islower() or word[0] in _JOINING_MARKS else Verdict.END
-        if self._dots > 1:
-            if word == "I" and not followed_by:
-                return Verdict.UNDECIDED
-            return Verdict.END if capital and word != "I" else Verdict.GO_ON  # Well... I think so.
-        if self._before is Abbreviation.NUMBERED:
-            return Verdict.GO_ON if word[0].isnumeric() or word[0] in "#+" else Verdict.END
-        if not capital:
-            return Verdict.GO_ON
-        if not followed_by and len(word) <= _LONGEST_WORD:
-            return Verdict.UNDECIDED
-        if self._before is Abbreviation.BEFORE_CAPITAL:
-            return Verdict.GO_ON if word.lower() in _AFTER_TIME else Verdict.END
-        initial = len(word) == 1 and followed_by == "."  # J. A. Smith
-        return Verdict.END if word.lower() in _STARTERS and not initial else Verdict.GO_ON

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 torch = pytest.importorskip("torch", reason="the extra [torch] is not installed")
 
 from engine.chattts import random_weights  # noqa: E402
+from engine.chattts.backend import Backend  # noqa: E402
 from engine.chattts.model import ChatTTSModel  # noqa: E402
 from engine.chattts.row import Row, decode_checkpoint, encode_checkpoint  # noqa: E402
 from engine.errors import EngineError, UnknownVoice  # noqa: E402
@@ -21,6 +23,7 @@ from gateway.client import connect  # noqa: E402
 from tests.server import Server, running  # noqa: E402
 
 STEPS = 70
+EXACT = Backend(kind="torch", precision="fp64")
 TEXTS = ("hello there", "你好", "a longer one, to begin with")
 
 
@@ -128,7 +131,7 @@ def resumed_codes(
 
 def test_a_sentence_goes_on_from_any_step(weights: Path) -> None:
     """As the utterance's third sentence: the number decides the draws, not what this engine has spoken."""
-    model = ChatTTSModel(weights, slots=2, schedule=None, dtype=torch.float64)
+    model = ChatTTSModel(weights, slots=2, schedule=None, backend=EXACT)
     begin(model, 0, TEXTS[2], number=2)
     whole = sound(finish(model, [0])[0])
     row = model.rows[0]
@@ -190,10 +193,10 @@ def test_a_damaged_checkpoint_is_refused(model: ChatTTSModel, data: bytes) -> No
 
 def test_codes_are_spoken_by_the_dvae_too(weights: Path) -> None:
     """The same codes, other nets: as long, and other sound; resumed it is the same again."""
-    model = ChatTTSModel(weights, slots=2, schedule=None, steps="codes", dtype=torch.float64)
+    model = ChatTTSModel(weights, slots=2, schedule=None, steps="codes", backend=EXACT)
     begin(model, 0, TEXTS[0])
     whole = sound(finish(model, [0])[0])
-    hidden = ChatTTSModel(weights, slots=1, schedule=None, dtype=torch.float64)
+    hidden = ChatTTSModel(weights, slots=1, schedule=None, backend=EXACT)
     begin(hidden, 0, TEXTS[0])
     other = sound(finish(hidden, [0])[0])
     assert hidden.rows[0].codes == model.rows[0].codes
@@ -223,7 +226,7 @@ def test_a_sentence_that_takes_too_long_is_cut_and_says_so(weights: Path) -> Non
     begin(model, 0, TEXTS[0])
     real, now = model._draw, 1000.0
 
-    def slow(slots: Sequence[int]) -> torch.Tensor:
+    def slow(slots: Sequence[int]) -> Any:
         nonlocal now
         now += 4.0
         return real(slots)

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from engine.chattts import sampler, weights
-from engine.chattts.gpt import CHUNK, ROWS, Gpt
+from engine.chattts.embed import ROWS
+from engine.chattts.gpt import CHUNK, Gpt
 from engine.chattts.weights import Checkpoint
 from tests.upstream import write_tiny
 

@@ -16,7 +16,7 @@ def hidden(count: int) -> Tensor:
 
 
 def test_the_lookahead_grows_where_generation_outruns_playback() -> None:
-    schedule = Schedule(first=6, chunk=6, low=12)
+    schedule = Schedule(first=6, chunk=6, low=12, urgent=5)
     delivered, used, first_at = 0, [], 0
     for fed in range(1, 400):
         # Two steps are made in the time of one, from the first sound on.
@@ -36,7 +36,7 @@ def test_the_lookahead_grows_where_generation_outruns_playback() -> None:
 
 
 def test_a_machine_just_in_time_keeps_a_short_lookahead_and_a_fast_one_waits_for_none() -> None:
-    schedule = Schedule(first=6, chunk=6, low=12)
+    schedule = Schedule(first=6, chunk=6, low=12, urgent=5)
 
     def taken(made: int, delivered: int, lead: int) -> int | None:
         return schedule.lookahead(made=made, delivered=delivered, lead=lead)
@@ -51,15 +51,32 @@ def test_a_machine_just_in_time_keeps_a_short_lookahead_and_a_fast_one_waits_for
 
 
 def test_certain_sound_is_taken_when_it_is_worth_it_or_wanted() -> None:
-    schedule = Schedule(first=6, chunk=6, low=12)
+    schedule = Schedule(first=6, chunk=6, low=12, urgent=5)
     assert schedule.lookahead(made=53, delivered=0, lead=0) == CONTEXT
     assert schedule.lookahead(made=57, delivered=0, lead=12 * STEP) is None
     assert schedule.lookahead(made=58, delivered=0, lead=12 * STEP) == CONTEXT
 
 
+def test_the_more_streams_the_more_a_delivery_is_worth_until_it_is_urgent() -> None:
+    schedule = Schedule(first=6, chunk=6, most=24, low=8, urgent=5)
+
+    def first(streams: int, delivered: int, lead: int) -> int | None:
+        """Steps beyond what was delivered at which a delivery comes."""
+        started = delivered // STEP
+        taken = (
+            schedule.lookahead(made=made, delivered=delivered, lead=lead, streams=streams) is not None
+            for made in range(started, started + 100)
+        )
+        return next((steps for steps, is_taken in enumerate(taken) if is_taken), None)
+
+    assert [first(streams, 0, 0) for streams in (1, 2, 4, 8)] == [12, 18, 30, 30]
+    assert [first(4, 24 * STEP, lead * STEP) for lead in (7, 4)] == [30, 12]
+    assert schedule.lookahead(made=51, delivered=24 * STEP, lead=4 * STEP, streams=4) == 6
+
+
 def test_a_sentence_after_another_needs_no_early_sound() -> None:
     """The listener has two seconds of the one before in hand."""
-    schedule = Schedule(first=6, chunk=6, low=12)
+    schedule = Schedule(first=6, chunk=6, low=12, urgent=5)
     first = next(made for made in range(1, 100) if schedule.lookahead(made=made, delivered=0, lead=48_000))
     assert first == CONTEXT + 6
 
@@ -69,6 +86,8 @@ def test_a_schedule_that_cannot_be_is_refused() -> None:
         Schedule(first=53)
     with pytest.raises(ValueError, match="delivery"):
         Schedule(chunk=0)
+    with pytest.raises(ValueError, match="delivery"):
+        Schedule(urgent=9)
 
 
 def test_estimates_are_joined_without_a_click() -> None:

@@ -95,8 +95,8 @@ class FakeModel:
     """Says the span's text as samples: `"100 200"` is a step of 100 samples, then one of 200, then the end.
 
     A word may also be `raise`, `bad` (an error in the output), `none` (no output) or `dumb` (`CannotSpeak` at
-    `begin`); each `prefill` before the first is a piece of prefill, of which `unfit` and `burst` make the last
-    one fail. Every sample of utterance `seed` has the value `seed`.
+    `begin`); each `prefill` before the first is a piece of prefill, of which `unfit` and `burst` make the
+    last one fail. Every sample of utterance `seed` has the value `seed`.
     """
 
     slots: int = 4

@@ -1,75 +1,12 @@
-"""The splitter: the cases, and what must hold for any text (chunking, spans, nothing lost, linear time)."""
+"""The splitter: what comes out when, with which places, and the limits."""
 
 from __future__ import annotations
 
-import json
-import sys
-import tracemalloc
-from itertools import pairwise
-from pathlib import Path
-from types import FrameType
-from typing import Any
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gateway.language import speakable
-from gateway.sentences import Segment, Splitter
-
-CASES: list[dict[str, Any]] = [
-    json.loads(line)
-    for line in (Path(__file__).parent / "cases" / "sentences.jsonl").read_text(encoding="utf-8").splitlines()
-]
-
-
-def split(
-    text: str, *, pieces: int | None = None, max_chars: int = 160, first_chars: int = 16
-) -> list[Segment]:
-    """All segments of a text fed in pieces of that size, or whole."""
-    splitter = Splitter(max_chars=max_chars, first_chars=first_chars)
-    size = pieces or max(len(text), 1)
-    out = [segment for at in range(0, len(text), size) for segment in splitter.feed(text[at : at + size])]
-    assert splitter.position == len(text)
-    return out + splitter.flush()
-
-
-def texts(text: str, *, max_chars: int = 160, first_chars: int = 16) -> list[str]:
-    return [segment.text for segment in split(text, max_chars=max_chars, first_chars=first_chars)]
-
-
-def sentences(text: str, segments: list[Segment]) -> list[str]:
-    """The source of each sentence."""
-    spans: dict[int, tuple[int, int]] = {}
-    for segment in segments:
-        start, _ = spans.get(segment.sentence, (segment.start, 0))
-        spans[segment.sentence] = (start, segment.end)
-    return [text[start:end] for start, end in spans.values()]
-
-
-def said(text: str) -> str:
-    return "".join(char for char in text if char.isalnum())
-
-
-# --- cases ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("pieces", [None, 1, 2, 4])
-@pytest.mark.parametrize("case", CASES, ids=[case["text"][:24] for case in CASES])
-def test_case(case: dict[str, Any], pieces: int | None) -> None:
-    segments = split(case["text"], pieces=pieces)
-    found = sentences(case["text"], segments)
-    spoken = " ".join(segment.text for segment in segments)
-    if "count" in case:
-        assert len(found) == case["count"], found
-    for end in case.get("ends", ()):
-        assert any(sentence.rstrip().endswith(end) for sentence in found), (end, found)
-    for whole in case.get("whole", ()):
-        assert any(whole in sentence for sentence in found), (whole, found)
-    for gone in case.get("gone", ()):
-        assert gone not in spoken
-    for kept in case.get("kept", ()):
-        assert kept in spoken
+from gateway.sentences import CHUNK_SIZE, Segment, Splitter
+from tests.segments import plain, said, split, texts
 
 
 @pytest.mark.parametrize(
@@ -107,7 +44,7 @@ def test_something_to_say(text: str) -> None:
 
 def test_dropped_text_belongs_to_the_segment_that_follows() -> None:
     text = "😀 **Hi** you.  \n\n- Go.** And\n"
-    assert split(text) == [
+    assert plain(split(text)) == [
         Segment(0, 0, 0, 13, "Hi you."),
         Segment(1, 1, 13, 22, "Go."),
         Segment(2, 2, 22, 28, "And"),
@@ -115,17 +52,38 @@ def test_dropped_text_belongs_to_the_segment_that_follows() -> None:
 
 
 def test_dropped_text_at_the_end_belongs_to_the_last_segment_if_it_is_not_out() -> None:
-    assert split("Go 😀 ") == [Segment(0, 0, 0, 5, "Go")]
-    assert split("Go!  😀 ") == [Segment(0, 0, 0, 3, "Go!")]
+    assert plain(split("Go 😀 ")) == [Segment(0, 0, 0, 5, "Go")]
+    assert plain(split("Go!  😀 ")) == [Segment(0, 0, 0, 3, "Go!")]
+
+
+def test_what_lies_in_no_segment_is_told() -> None:
+    for text in ("😀 ", "```\ncode", "<think>hm"):
+        splitter = Splitter(max_chars=80)
+        assert splitter.feed(text) + splitter.flush() == []
+        assert splitter.dropped == (0, len(text))
+    splitter = Splitter(max_chars=80)
+    assert len(splitter.feed("Go. Now!  😀 ") + splitter.flush()) == 2
+    assert splitter.dropped == (8, 12)
+    splitter = Splitter(max_chars=80)
+    assert len(splitter.feed("Go 😀 ") + splitter.flush()) == 1
+    assert splitter.dropped is None
+    assert Splitter(max_chars=80).dropped is None
+
+
+def test_places_of_characters() -> None:
+    (segment,) = split("**a** &amp;  [你](x)\u200b好 <b>c</b>")
+    assert segment.text == "a & 你好 c"
+    assert segment.ends == (3, 6, 11, 12, 15, 21, 22, 26)
+    assert (segment.start, segment.end) == (0, 30)
 
 
 def test_flush_ends_the_sentence_and_more_may_follow() -> None:
     splitter = Splitter(max_chars=80)
     assert splitter.feed("I think so, Dr.") == []
-    assert splitter.flush() == [Segment(0, 0, 0, 15, "I think so, Dr.")]
+    assert plain(splitter.flush()) == [Segment(0, 0, 0, 15, "I think so, Dr.")]
     assert splitter.flush() == []
     assert splitter.feed(" then *a") == []
-    assert splitter.flush() == [Segment(1, 1, 15, 23, "then a")]
+    assert plain(splitter.flush()) == [Segment(1, 1, 15, 23, "then a")]
 
 
 def test_an_open_code_block_outlives_a_flush() -> None:
@@ -196,6 +154,82 @@ def test_these_are_no_clauses(text: str) -> None:
     assert texts(text, first_chars=4) == [text]
 
 
+@pytest.mark.parametrize(
+    ("text", "released"),
+    [
+        ("He left.", "He left."),
+        ("**He left.**", "He left."),
+        ("你好！", "你好！"),
+        ("“走吧。”", "“走吧。”"),
+        ("Really?!", "Really?!"),
+        ("Well...", "Well..."),
+        ("“Are you coming?” ", "“Are you coming?”"),
+        ("你好，我", "你好，"),
+        ("Hello,", "Hello,"),
+        ("Hello, my", "Hello,"),
+        ("价格：", "价格："),
+        ("Yes, no: may", "Yes, no:"),
+        ("Wait —", "Wait —"),
+        ("I think that it is raining to", "I think that it is raining"),
+        ("I think that it is raining ", "I think that it is raining"),
+        ("我觉得今天的天气很好所以我们应该一起出去走走吧", None),
+        (
+            "我觉得今天的天气很好所以我们应该一起出去走走看看",
+            "我觉得今天的天气很好所以我们应该一起出去走走看看",
+        ),
+        ("It is raining. I think so, t", "I think so,"),
+        ("It costs 3.", None),
+        ("It costs 1,", None),
+        ("现在是14：", None),
+        ("苹果、", None),
+        ("I met Dr.", None),
+        ("Visit www.example.", None),
+        ("In the U.S. ", None),
+        ("one two three", None),
+        ("supercalifragilisticexpialidocious", None),
+        ("...", None),
+        ("", None),
+    ],
+)
+def test_release(text: str, released: str | None) -> None:
+    splitter = Splitter(max_chars=80, first_chars=80)
+    splitter.feed(text)
+    segments = splitter.release()
+    assert [segment.text for segment in segments] == ([] if released is None else [released])
+    assert splitter.release() == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "numbers"),
+    [
+        ("I think,", " so. Yes.", [0, 0, 1]),
+        ("He left.", " She did not.", [0, 1]),
+        ("你好！", "今天好。", [0, 1]),
+        ("“Go!”", " he said. Then", [0, 0, 1]),
+        ("“Go!”", " He left. Then", [0, 1, 2]),
+        ("He left.", "\nThen", [0, 1]),
+        ("Well...", " I think so.", [0, 0]),
+        ("He met with the whole of the U.S. Senate and the", " House. Good", [0, 0, 1]),
+    ],
+)
+def test_a_released_sentence_goes_on(before: str, after: str, numbers: list[int]) -> None:
+    splitter = Splitter(max_chars=80, first_chars=80)
+    segments = splitter.feed(before)
+    assert segments == []
+    segments = splitter.release()
+    assert len(segments) == 1
+    segments += splitter.feed(after) + splitter.flush()
+    assert [segment.sentence for segment in segments] == numbers
+    assert said("".join(segment.text for segment in segments)) == said(before + after)
+
+
+def test_a_construct_under_way_is_not_released() -> None:
+    splitter = Splitter(max_chars=80)
+    splitter.feed("See this, [docs](https://exa")
+    assert [segment.text for segment in splitter.release()] == ["See this,"]
+    assert [segment.text for segment in splitter.feed("mple.com). Then")] == ["docs."]
+
+
 # --- the limit ----------------------------------------------------------------------------------------------
 
 
@@ -221,116 +255,32 @@ def test_hard_cut(text: str, expected: list[str]) -> None:
     assert texts(text, max_chars=10, first_chars=10) == expected
 
 
+def test_the_smaller_limit_holds() -> None:
+    text = "one two three four five six"
+    for max_chars, chunk_size in ((10, 500), (500, 10)):
+        segments = Splitter(max_chars=max_chars, chunk_size=chunk_size).feed(text + "\n")
+        assert [segment.text for segment in segments] == ["one two", "three four", "five six"]
+    (segment,) = Splitter(max_chars=500, chunk_size=500).feed("word " * 90 + "\n")
+    assert len(segment.text) == 449
+    assert max(len(segment.text) for segment in Splitter(max_chars=500).feed("word " * 90)) <= CHUNK_SIZE
+
+
 def test_a_cut_sentence_keeps_its_number() -> None:
     segments = split("one two three four. five", max_chars=10, first_chars=10)
     assert [segment.sentence for segment in segments] == [0, 0, 0, 1]
 
 
 def test_kept_marks_have_their_own_places() -> None:
-    assert split("snake__case", max_chars=7) == [Segment(0, 0, 0, 7, "snake__"), Segment(1, 0, 7, 11, "case")]
+    assert plain(split("snake__case", max_chars=7)) == [
+        Segment(0, 0, 0, 7, "snake__"),
+        Segment(1, 0, 7, 11, "case"),
+    ]
 
 
-@pytest.mark.parametrize("arguments", [{"max_chars": 0}, {"max_chars": 10, "first_chars": 0}])
+@pytest.mark.parametrize("arguments", [{"max_chars": 0}, {"first_chars": 0}, {"chunk_size": 0}])
 def test_limits_must_be_positive(arguments: dict[str, int]) -> None:
+    sizes = {"max_chars": 9, "chunk_size": 9, "first_chars": 9} | arguments
     with pytest.raises(ValueError, match="positive"):
-        Splitter(**arguments)
-
-
-# --- any text -----------------------------------------------------------------------------------------------
-
-MARKUP = "*_~`#>-+[]"
-WORDS = """. ! ? 。 ！ ？ … ... ； ， , : ： “ ” " ' ( ) （ ） 「 」 Dr. U.S. e.g. p.m. No. 1. 3.14 J. I He
-    It he 5 12 好 你来吗 今天 a.b?c=1 https://x.y/z e\u0301 😀 \u200b \ud83d x"""
-FRAGMENTS = [*WORDS.split(), "\n", "\r\n", " ", " ", " ", "  "]
-MARKS = ["*", "**", "`", "```", "# ", "- ", "[", "](", ")", "[a](b)", "_", "~~", "> "]
-plain = st.lists(
-    st.sampled_from(FRAGMENTS) | st.characters(exclude_characters=MARKUP, codec=None), max_size=40
-).map("".join)
-marked = st.lists(st.sampled_from([*FRAGMENTS, *MARKS]) | st.characters(codec=None), max_size=40).map("".join)
-limits = st.sampled_from([(1, 1), (3, 2), (10, 4), (80, 16)])
-
-
-@given(text=marked, limit=limits, cuts=st.lists(st.integers(0, 120)))
-def test_pieces_do_not_matter(text: str, limit: tuple[int, int], cuts: list[int]) -> None:
-    splitter = Splitter(max_chars=limit[0], first_chars=limit[1])
-    places = [0, *sorted(cuts), len(text)]
-    out = [segment for low, high in pairwise(places) for segment in splitter.feed(text[low:high])]
-    out += splitter.feed(text[splitter.position :])
-    assert out + splitter.flush() == split(text, max_chars=limit[0], first_chars=limit[1])
-
-
-def check_spans(segments: list[Segment], length: int, max_chars: int) -> None:
-    assert [segment.index for segment in segments] == list(range(len(segments)))
-    for segment in segments:
-        assert 0 <= segment.start < segment.end <= length
-        assert 0 < len(segment.text) <= max_chars
-        assert speakable(segment.text)
-        assert segment.text == segment.text.strip()
-    for before, after in pairwise(segments):
-        assert after.start == before.end
-        assert after.sentence - before.sentence in (0, 1)
-    if segments:
-        assert (segments[0].start, segments[0].sentence) == (0, 0)
-
-
-@given(text=marked, limit=limits)
-def test_spans_partition_the_text(text: str, limit: tuple[int, int]) -> None:
-    check_spans(split(text, max_chars=limit[0], first_chars=limit[1]), len(text), limit[0])
-
-
-@given(text=plain, limit=limits)
-def test_nothing_spoken_is_lost_or_moved(text: str, limit: tuple[int, int]) -> None:
-    segments = split(text, max_chars=limit[0], first_chars=limit[1])
-    assert "".join(said(segment.text) for segment in segments) == said(text)
-    for segment in segments:
-        assert said(segment.text) == said(text[segment.start : segment.end])
-
-
-@given(parts=st.lists(plain, max_size=5))
-def test_flush_anywhere_loses_nothing(parts: list[str]) -> None:
-    splitter = Splitter(max_chars=40)
-    segments = [segment for part in parts for segment in splitter.feed(part) + splitter.flush()]
-    check_spans(segments, splitter.position, 40)
-    assert "".join(said(segment.text) for segment in segments) == said("".join(parts))
-
-
-@pytest.mark.parametrize(
-    "unit",
-    ["1", "a.", "(", "a\u0301\u0301\u0301", "\u0301", "字", "。", "*", "`", "[a](", "J. ", "“", " ", "…"],
-)
-def test_work_is_linear(unit: str) -> None:
-    def calls(length: int) -> int:
-        """Calls made, of Python and of C functions: unlike time, the same in every run."""
-        text = unit * (length // len(unit))
-        count = 0
-
-        def profile(frame: FrameType, event: str, argument: object) -> None:
-            nonlocal count
-            count += event in ("call", "c_call")
-
-        before = sys.getprofile()
-        sys.setprofile(profile)
-        try:
-            split(text)
-        finally:
-            sys.setprofile(before)
-        return count
-
-    assert calls(2_000) > 2_000  # also warms the caches of single characters
-    assert calls(20_000) < 2.1 * calls(10_000)
-
-
-@pytest.mark.parametrize("unit", ["1", "a.", "\u0301", "[a]("])
-def test_memory_is_bounded(unit: str) -> None:
-    splitter = Splitter(max_chars=100)
-    text = unit * (50_000 // len(unit))
-    tracemalloc.start()
-    try:
-        for at in range(0, len(text), 1000):
-            splitter.feed(text[at : at + 1000])
-        size, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    # An address of a link, of at most 2048 characters, is the most that is ever held; were all of it kept,
-    # 50,000 characters would take several times as much.
-    assert size < 500_000
+        Splitter(
+            max_chars=sizes["max_chars"], chunk_size=sizes["chunk_size"], first_chars=sizes["first_chars"]
+        )

@@ -14,7 +14,8 @@ from tests.server import Server
 from tests.test_bad_input import SEED, message, speaks_on
 
 CASES = [
-    json.loads(line) for line in (Path(__file__).parent / "cases" / "torture.jsonl").read_text().splitlines()
+    json.loads(line)
+    for line in (Path(__file__).parent / "cases" / "shared" / "torture.jsonl").read_text().splitlines()
 ]
 SILENT_S = 0.1
 SLACK = 5

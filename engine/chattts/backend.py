@@ -5,9 +5,16 @@ Tensors in and out are torch's, whatever computes. Under `torch.inference_mode()
 
 from __future__ import annotations
 
-from typing import Protocol
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, Protocol
 
+import torch
 from torch import Tensor
+
+from engine.chattts import layout, weights
+from engine.chattts.weights import Checkpoint
+from engine.errors import ModelMissing
 
 
 class Prefix(Protocol):
@@ -51,3 +58,80 @@ class LanguageModel(Protocol):
 
     def decode(self, slots: Tensor, embeddings: Tensor) -> Tensor:
         """Append one position [B, H] to each of these slots [B], all different; hidden states [B, H]."""
+
+
+Kind = Literal["auto", "torch", "onnx"]
+Precision = Literal["auto", "fp64", "fp32", "bf16", "fp16", "int8"]
+Provider = Literal["cpu", "cuda", "tensorrt"]
+_DTYPES: Final = {
+    "fp64": torch.float64,
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """What computes, and how. `auto`: 8 bits on ONNX Runtime where the folder has them, else torch."""
+
+    kind: Kind = "auto"
+    precision: Precision = "auto"
+    provider: Provider = "cpu"
+    """ONNX Runtime's; torch takes the GPU where there is one."""
+    threads: int = 2
+
+    def choose(self, root: Path) -> Backend:
+        """Every `auto` decided, for this folder of weights. Raises `ModelMissing` for what cannot be."""
+        from engine.chattts import quantise
+
+        kind, precision = self.kind, self.precision
+        if kind == "auto":
+            wanted = precision in ("auto", "int8") and quantise.find(root) is not None
+            kind = "onnx" if wanted or precision == "int8" else "torch"
+        if precision == "auto":
+            plain: Precision = "bf16" if torch.cuda.is_available() else "fp32"
+            precision = plain if kind == "torch" else "int8"
+        if (kind == "onnx") != (precision == "int8") and (kind, precision) != ("onnx", "fp32"):
+            raise ModelMissing(f"the backend {kind} has no precision {precision}")
+        return Backend(kind=kind, precision=precision, provider=self.provider, threads=self.threads)
+
+    @property
+    def sound_dtype(self) -> torch.dtype:
+        """What the vocoder computes in."""
+        return torch.float64 if self.precision == "fp64" else torch.float32
+
+
+def load_weights(root: Path, backend: Backend) -> Checkpoint:
+    """What the backend, once chosen, needs of the folder: ONNX Runtime reads the layers itself."""
+    return weights.load(root, without=(layout.GPT,) if backend.kind == "onnx" else ())
+
+
+def load(backend: Backend, checkpoint: Checkpoint, *, slots: int, max_positions: int) -> LanguageModel:
+    """The chosen one. Raises `ModelMissing`."""
+    if backend.kind == "torch":
+        from engine.chattts.gpt import Gpt
+
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        dtype = _DTYPES[backend.precision]
+        return Gpt(checkpoint, slots=slots, max_positions=max_positions, dtype=dtype, device=device)
+    from engine.chattts import quantise
+    from engine.chattts.onnx_gpt import OnnxGpt
+
+    if backend.precision == "fp32":
+        model: Path | bytes | None = quantise.graph(checkpoint.root, precision="fp32").SerializeToString()
+    else:
+        model = quantise.find(checkpoint.root)
+    if model is None:
+        raise ModelMissing(
+            f"{checkpoint.root}: no 8-bit weights here: run `sayflow weights quantise {checkpoint.root}`"
+        )
+    return OnnxGpt(
+        model,
+        checkpoint.embed,
+        checkpoint.gpt_shape,
+        slots=slots,
+        max_positions=max_positions,
+        threads=backend.threads,
+        provider=backend.provider,
+    )

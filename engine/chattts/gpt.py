@@ -17,17 +17,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from engine.chattts.embed import ROWS, Embed, padded
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from engine.chattts import backend
     from engine.chattts.weights import Checkpoint
 
-ROWS: Final = 8
-"""Rows of a product in decode; a larger batch runs in blocks of this many."""
 CHUNK: Final = 32
 """Positions of a product in prefill."""
-CODEBOOKS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ class Prefix:
         return int(self.keys.shape[2])
 
 
-class Gpt:
+class Gpt(Embed):
     """Weights, and the state of `slots` streams of at most `max_positions` positions each.
 
     Call it under `torch.inference_mode()`, from one thread.
@@ -72,18 +71,11 @@ class Gpt:
         dtype: torch.dtype = torch.float32,
         device: str | torch.device = "cpu",
     ) -> None:
+        super().__init__(checkpoint.embed, dtype=dtype, device=torch.device(device))
         self._shape = shape = checkpoint.gpt_shape
-        self._dtype = dtype
-        self._device = torch.device(device)
         self._max_positions = max_positions
-        take = self._take
-        embed, gpt = checkpoint.embed, checkpoint.gpt
-        self._text = take(embed["emb_text.weight"])
-        self._codes = torch.stack([take(embed[f"emb_code.{book}.weight"]) for book in range(CODEBOOKS)])
-        self._head_text = self._fold(embed, "head_text")
-        self._head_codes = torch.cat([self._fold(embed, f"head_code.{book}") for book in range(CODEBOOKS)])
-        self._layers = [self._layer(gpt, index) for index in range(shape.layers)]
-        self._norm = take(gpt["norm.weight"])
+        self._layers = [self._layer(checkpoint.gpt, index) for index in range(shape.layers)]
+        self._norm = self._take(checkpoint.gpt["norm.weight"])
         self._cos, self._sin = self._rotations(max_positions + CHUNK)
         # A last chunk writes its padding past the end. Pages that no stream reaches are never committed.
         size = (shape.layers, slots, shape.kv_heads, max_positions + CHUNK, shape.hidden // shape.heads)
@@ -95,29 +87,6 @@ class Gpt:
     def lengths(self) -> Tensor:
         """Positions that each slot holds, int64 [slots]."""
         return torch.tensor(self._lengths)
-
-    # --- in and out -----------------------------------------------------------------------------------------
-
-    def embed_text(self, ids: Tensor) -> Tensor:
-        """Embeddings [T, H] of token ids [T]."""
-        return functional.embedding(ids.to(self._device), self._text)
-
-    def embed_codes(self, codes: Tensor) -> Tensor:
-        """Embeddings [..., H] of steps [..., 4]: the sum over their four codes."""
-        codes = codes.to(self._device)
-        total = functional.embedding(codes[..., 0], self._codes[0])
-        for book in range(1, CODEBOOKS):
-            total = total + functional.embedding(codes[..., book], self._codes[book])
-        return total
-
-    def code_logits(self, hidden: Tensor) -> Tensor:
-        """Logits [B, 4, 626] of the next step, from hidden states [B, H]."""
-        logits = _in_blocks(lambda rows: functional.linear(rows, self._head_codes), hidden)
-        return logits.view(len(hidden), CODEBOOKS, -1)
-
-    def text_logits(self, hidden: Tensor) -> Tensor:
-        """Logits [B, V] of the next token of a refined text, from hidden states [B, H]."""
-        return _in_blocks(lambda rows: functional.linear(rows, self._head_text), hidden)
 
     # --- state ----------------------------------------------------------------------------------------------
 
@@ -151,7 +120,7 @@ class Gpt:
         found = torch.empty_like(embeddings)
         for begin in range(0, len(embeddings), CHUNK):
             rows = embeddings[begin : begin + CHUNK]
-            found[begin : begin + CHUNK] = self._prefill_chunk(slot, _padded(rows, CHUNK), start + begin)[
+            found[begin : begin + CHUNK] = self._prefill_chunk(slot, padded(rows, CHUNK), start + begin)[
                 : len(rows)
             ]
             self._lengths[slot] += len(rows)
@@ -200,7 +169,7 @@ class Gpt:
                 found[row] = self._attend(query[row, :, None], keys[:, past], values[:, past], None)[:, 0]
             return found
 
-        return self._run(_padded(embeddings, ROWS), positions, attend)[: len(slots)]
+        return self._run(padded(embeddings, ROWS), positions, attend)[: len(slots)]
 
     def _run(
         self, rows: Tensor, positions: Tensor, attend: Callable[[int, Tensor, Tensor, Tensor], Tensor]
@@ -233,15 +202,6 @@ class Gpt:
 
     # --- load -----------------------------------------------------------------------------------------------
 
-    def _take(self, tensor: Tensor) -> Tensor:
-        return tensor.to(device=self._device, dtype=self._dtype)
-
-    def _fold(self, tensors: dict[str, Tensor], name: str) -> Tensor:
-        """A weight-normed head as one matrix: each row has its own length."""
-        length = tensors[f"{name}.parametrizations.weight.original0"].double()
-        direction = tensors[f"{name}.parametrizations.weight.original1"].double()
-        return self._take(length * direction / direction.norm(dim=1, keepdim=True))
-
     def _layer(self, tensors: dict[str, Tensor], index: int) -> _Layer:
         def join(*names: str) -> Tensor:
             return self._take(torch.cat([tensors[f"layers.{index}.{name}.weight"] for name in names]))
@@ -268,13 +228,3 @@ def _rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Turn the pairs (i, i + d / 2) of each head's channels by their position's angles."""
     first, second = heads.chunk(2, dim=-1)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
-
-
-def _padded(rows: Tensor, count: int) -> Tensor:
-    return functional.pad(rows, (0, 0, 0, count - len(rows)))
-
-
-def _in_blocks(product: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
-    """A product of rows [B, H] in blocks of `ROWS`."""
-    blocks = [rows[at : at + ROWS] for at in range(0, len(rows), ROWS)]
-    return torch.cat([product(_padded(block, ROWS))[: len(block)] for block in blocks])

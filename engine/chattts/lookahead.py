@@ -27,25 +27,30 @@ class Schedule:
 
     Sound is taken only when the lead runs low. So where generation outruns playback there are more steps to
     look ahead to each time, up to 52, from where on all that is delivered is certain; where it does not, the
-    lookahead stays short, and never below `first`.
+    lookahead stays short, and never below `first`. An estimate costs as much as making several steps, so that
+    the more streams share the machine, the more each delivery must be worth.
     """
 
     first: int = 6
     """Steps of right context of the first sound, and the least ever."""
     chunk: int = 6
-    """Steps that a delivery of estimates is worth."""
-    low: int = 12
+    """Steps that a delivery of estimates is worth, for each stream that is being made."""
+    most: int = 24
+    """Steps that are worth it however many there are."""
+    low: int = 8
     """Steps of lead under which more is delivered."""
+    urgent: int = 5
+    """Steps of lead under which a delivery need not be worth more than `chunk`."""
 
     def __post_init__(self) -> None:
-        if not (0 <= self.first <= CONTEXT and self.chunk > 0 and self.low >= 0):
+        if not (0 <= self.first <= CONTEXT and 0 < self.chunk <= self.most and 0 <= self.urgent <= self.low):
             raise ValueError(f"a lookahead is 0 to {CONTEXT} steps, and a delivery at least one")
 
-    def lookahead(self, *, made: int, delivered: int, lead: int) -> int | None:
+    def lookahead(self, *, made: int, delivered: int, lead: int, streams: int = 1) -> int | None:
         """What to take now: `CONTEXT` = what is certain, less = a peek with this lookahead, `None` = nothing.
 
         `made`: steps of the sentence so far; `delivered`: samples of it that were taken; `lead`: samples that
-        the listener has yet to hear, also of the sentences before.
+        the listener has yet to hear, also of the sentences before; `streams`: how many are being made.
         """
         ahead = made - -(-delivered // STEP)
         if ahead >= CONTEXT + self.chunk:
@@ -54,8 +59,12 @@ class Schedule:
             return None
         if ahead > CONTEXT:
             return CONTEXT
-        lookahead = ahead - self.chunk
-        return lookahead if lookahead >= self.first else None
+        lookahead = ahead - min(self.most, self.chunk * streams)
+        if lookahead >= self.first:
+            return lookahead
+        # With nothing in hand yet the listener does not wait for this: a start that holds is worth more.
+        runs_out = 0 < lead < self.urgent * STEP
+        return self.first if runs_out and ahead - self.chunk >= self.first else None
 
 
 class Seam:

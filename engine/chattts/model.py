@@ -17,9 +17,9 @@ import structlog
 import torch
 from numpy.typing import NDArray
 
-from engine.chattts import prompt, sampler, weights
-from engine.chattts.backend import LanguageModel
-from engine.chattts.gpt import Gpt
+from engine.chattts import backend as backends
+from engine.chattts import prompt, sampler
+from engine.chattts.backend import Backend
 from engine.chattts.lookahead import Schedule
 from engine.chattts.prefill import Prefill, Prefixes
 from engine.chattts.refine import Refine
@@ -57,6 +57,7 @@ HISTORY: Final = 16
 WARM_STEPS: Final = 12
 """Steps of a batch whose time is measured: as many as the first sound takes."""
 WARM: Final = Settings(min_steps=WARM_STEPS)
+BACKEND: Final = Backend()
 DEFAULT_SCHEDULE: Final = Schedule()
 _EMPTY: Final = np.zeros(0, np.int16)
 
@@ -73,19 +74,18 @@ class ChatTTSModel:
         *,
         slots: int = 8,
         voices: Path | None = None,
-        dtype: torch.dtype = torch.float32,
+        backend: Backend = BACKEND,
         schedule: Schedule | None = DEFAULT_SCHEDULE,
         steps: Steps = "hidden",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`schedule`: when sound is taken before it is certain; `None`: never, all of it is exact."""
-        checkpoint = weights.load(checkpoint_dir)
+        chosen = backend.choose(checkpoint_dir)
+        checkpoint = backends.load_weights(checkpoint_dir, chosen)
         self._clock = clock
-        self._gpt: LanguageModel = Gpt(
-            checkpoint, slots=slots, max_positions=PROMPT_POSITIONS + MAX_STEPS, dtype=dtype
-        )
+        self._gpt = backends.load(chosen, checkpoint, slots=slots, max_positions=PROMPT_POSITIONS + MAX_STEPS)
         mel = checkpoint.decoder if steps == "hidden" else checkpoint.dvae
-        vocoder = Vocoder.load(mel, checkpoint.vocos, steps=steps, dtype=dtype)
+        vocoder = Vocoder.load(mel, checkpoint.vocos, steps=steps, dtype=chosen.sound_dtype)
         self._steps = steps
         self._sound = Sound(StreamingVocoder(vocoder, slots=slots), schedule, clock=clock)
         self._tokenizer = prompt.Tokenizer(checkpoint.tokenizer)

@@ -81,8 +81,8 @@ def _tiny(text_tokens: int) -> Sizes:
         gpt=GptShape(
             hidden=32,
             layers=2,
-            heads=4,
-            kv_heads=4,
+            heads=2,
+            kv_heads=2,
             intermediate=64,
             eps=1e-6,
             theta=10_000.0,

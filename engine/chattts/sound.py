@@ -67,7 +67,7 @@ class Sound:
 
     def take(self, slots: Sequence[int]) -> dict[int, Tensor]:
         """The samples of each of these slots that are to be delivered now; mostly none."""
-        lookaheads = {slot: self._lookahead(slot) for slot in slots}
+        lookaheads = {slot: self._lookahead(slot, len(slots)) for slot in slots}
         self._feed([slot for slot in slots if lookaheads[slot] is not None or self._is_full(slot)])
         return {slot: self._take(slot, lookahead) for slot, lookahead in lookaheads.items()}
 
@@ -86,13 +86,16 @@ class Sound:
         self._heard_at[slot] = max(self._heard_at[slot], self._clock()) + len(samples) / SAMPLE_RATE
         return samples
 
-    def _lookahead(self, slot: int) -> int | None:
+    def _lookahead(self, slot: int, streams: int) -> int | None:
         voiced = self._slots[slot]
         if self._schedule is None:
             return CONTEXT if voiced.made == CONTEXT + 1 or self._is_full(slot) else None
         lead = max(0.0, self._heard_at[slot] - self._clock())
         return self._schedule.lookahead(
-            made=voiced.made, delivered=voiced.seam.delivered, lead=int(lead * SAMPLE_RATE)
+            made=voiced.made,
+            delivered=voiced.seam.delivered,
+            lead=int(lead * SAMPLE_RATE),
+            streams=streams,
         )
 
     def _is_full(self, slot: int) -> bool:

@@ -8,7 +8,7 @@ nothing is unpickled, changed, deleted or downloaded. The nets (`gpt`, `vocoder`
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -63,10 +63,13 @@ class Header:
     tensors: dict[PurePosixPath, dict[str, Shape]]
 
 
-def load(root: Path) -> Checkpoint:
-    """Read the whole folder. Raises `WeightsError` at its first fault."""
+def load(root: Path, *, without: Collection[PurePosixPath] = ()) -> Checkpoint:
+    """Read the folder, its tensors but for those of the files named. Raises `WeightsError` at the first
+    fault."""
     header = survey(root)
-    tensors = {file: _values(root, file, names) for file, names in header.tensors.items()}
+    tensors = {
+        file: {} if file in without else _values(root, file, names) for file, names in header.tensors.items()
+    }
     return Checkpoint(
         root=root,
         gpt_shape=header.gpt_shape,

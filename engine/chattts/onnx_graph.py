@@ -1,0 +1,179 @@
+"""The layers of ChatTTS's language model as an ONNX graph: rows of hidden states in, rows out, and a cache.
+
+One graph serves prefill (one lane, many positions) and decode (many lanes, one position each). Keys and
+values are inputs and outputs of the same memory, so that they stay in place. With `int8`, weights have 8 bits
+and a scale an output channel, activations 8 bits and a scale a row, so that rows never touch each other.
+Imports nothing of the engine but shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Literal
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from engine.chattts.layout import GptShape
+
+Precision = Literal["fp32", "int8"]
+Floats = NDArray[np.float32]
+
+VERSION: Final = 1
+"""Of the graph: a file that another version wrote is stale."""
+POSITIONS: Final = 2048
+"""That the graph can turn: the most that a lane of the cache may have."""
+_LARGEST: Final = 127.0
+_ZERO: Final = 128
+"""Both sides are unsigned about 128: of a signed weight and an 8-bit activation AVX2 adds pairs of products in
+16 bits, where they saturate. Of two unsigned ones it does not, at a tenth more time."""
+_MS: Final = "com.microsoft"
+_TINY: Final = 1e-9
+"""Added to a row's largest magnitude: a row of zeros has a scale too."""
+
+
+class GraphBuilder:
+    """Collects nodes and initialisers."""
+
+    def __init__(self, precision: Precision) -> None:
+        self._precision = precision
+        self._nodes: list[onnx.NodeProto] = []
+        self._values: list[onnx.TensorProto] = []
+        self._quantised: dict[str, tuple[str, str]] = {}
+        self.value("axis", np.array([-1], np.int64))
+        if precision == "int8":
+            self.value("unit", np.array(1 / _LARGEST, np.float32))
+            self.value("zero", np.array(_ZERO, np.uint8))
+            self.value("tiny", np.array(_TINY, np.float32))
+
+    def value(self, name: str, array: NDArray[np.generic]) -> str:
+        """A constant."""
+        self._values.append(numpy_helper.from_array(array, name))
+        return name
+
+    def node(self, kind: str, inputs: list[str], outputs: list[str], **attributes: Any) -> str:
+        """A node; returns its first output."""
+        self._nodes.append(helper.make_node(kind, inputs, outputs, **attributes))
+        return outputs[0]
+
+    def linear(self, x: str, name: str, weight: Floats) -> str:
+        """x [..., K] times the transpose of weight [N, K]."""
+        if self._precision == "fp32":
+            return self.node("MatMul", [x, self.value(f"{name}.w", _kn(weight))], [name])
+        if x not in self._quantised:
+            self._quantised[x] = self._quantise(x)
+        rows, largest = self._quantised[x]
+        scale = np.maximum(np.abs(weight).max(axis=1), 1e-12) / _LARGEST
+        codes = (np.rint(weight / scale[:, None]) + _ZERO).astype(np.uint8)
+        inputs = [
+            rows,
+            self.value(f"{name}.w", _kn(codes)),
+            "unit",
+            self.value(f"{name}.s", scale.astype(np.float32)),
+            "zero",
+            self.value(f"{name}.z", np.full(len(weight), _ZERO, np.uint8)),
+        ]
+        product = self.node("MatMulIntegerToFloat", inputs, [f"{name}.i"], domain=_MS)
+        return self.node("Mul", [product, largest], [name])
+
+    def _quantise(self, x: str) -> tuple[str, str]:
+        """Each row over its own largest magnitude, in 8 bits; and that magnitude."""
+        size = self.node("Abs", [x], [f"{x}.abs"])
+        most = self.node("ReduceMax", [size, "axis"], [f"{x}.most"], keepdims=1)
+        largest = self.node("Add", [most, "tiny"], [f"{x}.largest"])
+        share = self.node("Div", [x, largest], [f"{x}.share"])
+        return self.node("QuantizeLinear", [share, "unit", "zero"], [f"{x}.q"]), largest
+
+    def model(self, inputs: list[onnx.ValueInfoProto], outputs: list[onnx.ValueInfoProto]) -> onnx.ModelProto:
+        """All of it."""
+        graph = helper.make_graph(self._nodes, "gpt", inputs, outputs, self._values)
+        opsets = [helper.make_opsetid("", 18), helper.make_opsetid(_MS, 1)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+
+def cache_names(layer: int) -> tuple[str, str, str, str]:
+    """Keys and values of a layer: the two inputs, and the two outputs in the same memory."""
+    return f"{layer}.keys", f"{layer}.values", f"{layer}.keys.out", f"{layer}.values.out"
+
+
+def build(shape: GptShape, take: Callable[[str], Floats], *, precision: Precision) -> onnx.ModelProto:
+    """`take`: a tensor of gpt/model.safetensors by name.
+
+    Inputs: `x` [B, T, H]; `past` int32 [B], positions that each lane holds, plus T - 1; `total` int32 [],
+    the longest lane afterwards; keys and values [B, kv heads, S, d] by layer. Outputs: `hidden` [B, T, H],
+    after the last norm, and the cache.
+    """
+    graph = GraphBuilder(precision)
+    head = shape.hidden // shape.heads
+    cosines, sines = rotations(POSITIONS, head, shape.theta)
+    graph.value("cos", cosines)
+    graph.value("sin", sines)
+    cache: list[int | str] = ["B", shape.kv_heads, "S", head]
+    inputs = [_tensor("x", ["B", "T", shape.hidden]), _integers("past", ["B"]), _integers("total", [])]
+    outputs = [_tensor("hidden", ["B", "T", shape.hidden])]
+    x = "x"
+    for index in range(shape.layers):
+        x = _layer(graph, shape, take, index, x)
+        keys, values, keys_out, values_out = cache_names(index)
+        inputs += [_tensor(keys, cache), _tensor(values, cache)]
+        outputs += [_tensor(keys_out, cache), _tensor(values_out, cache)]
+    _norm(graph, shape, x, "hidden", take("norm.weight"))
+    return graph.model(inputs, outputs)
+
+
+def _layer(graph: GraphBuilder, shape: GptShape, take: Callable[[str], Floats], index: int, x: str) -> str:
+    def weight(*names: str) -> Floats:
+        return np.concatenate([take(f"layers.{index}.{name}.weight") for name in names])
+
+    def named(name: str) -> str:
+        return f"{index}.{name}"
+
+    normal = _norm(graph, shape, x, named("n1"), weight("input_layernorm"))
+    qkv = graph.linear(
+        normal, named("qkv"), weight("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+    )
+    keys, values, keys_out, values_out = cache_names(index)
+    mixed = graph.node(
+        "GroupQueryAttention",
+        [qkv, "", "", keys, values, "past", "total", "cos", "sin"],
+        [named("mixed"), keys_out, values_out],
+        domain=_MS,
+        num_heads=shape.heads,
+        kv_num_heads=shape.kv_heads,
+        do_rotary=1,
+    )
+    attended = graph.linear(mixed, named("o"), weight("self_attn.o_proj"))
+    x = graph.node("Add", [x, attended], [named("x1")])
+    normal = _norm(graph, shape, x, named("n2"), weight("post_attention_layernorm"))
+    gate = graph.linear(normal, named("gate"), weight("mlp.gate_proj"))
+    up = graph.linear(normal, named("up"), weight("mlp.up_proj"))
+    silu = graph.node("QuickGelu", [gate], [named("silu")], domain=_MS, alpha=1.0)
+    gated = graph.node("Mul", [silu, up], [named("gated")])
+    down = graph.linear(gated, named("down"), weight("mlp.down_proj"))
+    return graph.node("Add", [x, down], [named("x2")])
+
+
+def _norm(graph: GraphBuilder, shape: GptShape, x: str, name: str, weight: Floats) -> str:
+    scale = graph.value(f"{name}.weight", weight)
+    return graph.node("SimplifiedLayerNormalization", [x, scale], [name], axis=-1, epsilon=shape.eps)
+
+
+def rotations(positions: int, head: int, theta: float) -> tuple[Floats, Floats]:
+    """Cosines and sines [positions, head / 2] of the rotary positions."""
+    speeds = theta ** (-np.arange(0, head, 2, dtype=np.float64) / head)
+    angles = np.arange(positions, dtype=np.float64)[:, None] * speeds
+    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+
+
+def _kn(weight: NDArray[np.generic]) -> NDArray[np.generic]:
+    return np.ascontiguousarray(weight.T)
+
+
+def _tensor(name: str, shape: list[int | str]) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+
+def _integers(name: str, shape: list[int | str]) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.INT32, shape)
