@@ -52,7 +52,10 @@ def main(streams: list[int], seconds: float, json_path: Path | None) -> None:
     rows: list[Row] = []
     try:
         # A probe needs a slot beside the streams; the one before it may still be giving up its own.
-        with serving(slots=max(streams) + 4) as server, Progress(console=Console(stderr=True)) as progress:
+        with (
+            serving(kind="synthetic", slots=max(streams) + 4, synthetic_rtf=0.02) as server,
+            Progress(console=Console(stderr=True)) as progress,
+        ):
             frames = asyncio.run(fetch_frames(server.url))
             bar = progress.add_task(
                 "", total=len(streams) * (SETTLE_S + seconds + BARE_ROUNDS * BARE_PAUSE_S)

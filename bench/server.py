@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -19,7 +20,7 @@ from typing import Final
 from prometheus_client.parser import text_string_to_metric_families
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-READY_S: Final = 60.0
+READY_S: Final = 120.0
 STOP_S: Final = 40.0
 """Longer than the gateway's own drain of 30 s."""
 WORKER: Final = b"gateway.worker"
@@ -30,9 +31,6 @@ host = "127.0.0.1"
 log_level = "warning"
 
 [engines.main]
-kind = "synthetic"
-slots = {slots}
-synthetic_rtf = 0.02
 """
 
 
@@ -90,14 +88,16 @@ def percentile_of_buckets(
 
 
 @contextmanager
-def serving(*, slots: int) -> Iterator[Server]:
-    """Start a gateway with the synthetic engine, wait until it is ready, and end it."""
+def serving(**engine: str | int | float) -> Iterator[Server]:
+    """Start a gateway with an engine of these settings, wait until it is ready, and end it."""
     with tempfile.TemporaryDirectory() as folder, socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
         free.close()
         config, log = Path(folder, "bench.toml"), Path(folder, "log")
-        config.write_text(CONFIG.format(slots=slots))
+        config.write_text(
+            CONFIG + "".join(f"{name} = {json.dumps(value)}\n" for name, value in engine.items())
+        )
         command = [sys.executable, "-m", "gateway.cli", "serve", "--config", str(config), "--port", str(port)]
         with log.open("wb") as output:
             parent = subprocess.Popen(

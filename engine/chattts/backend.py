@@ -6,7 +6,7 @@ Tensors in and out are torch's, whatever computes. Under `torch.inference_mode()
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final, Literal, Protocol
 
 import torch
@@ -102,9 +102,10 @@ class Backend:
         return torch.float64 if self.precision == "fp64" else torch.float32
 
 
-def load_weights(root: Path, backend: Backend) -> Checkpoint:
-    """What the backend, once chosen, needs of the folder: ONNX Runtime reads the layers itself."""
-    return weights.load(root, without=(layout.GPT,) if backend.kind == "onnx" else ())
+def load_weights(root: Path, backend: Backend, *, unused: PurePosixPath) -> Checkpoint:
+    """What the backend, once chosen, needs of the folder: ONNX Runtime reads the layers itself. `unused`: the
+    mel decoder that is not wanted."""
+    return weights.load(root, without=(layout.GPT, unused) if backend.kind == "onnx" else (unused,))
 
 
 def load(backend: Backend, checkpoint: Checkpoint, *, slots: int, max_positions: int) -> LanguageModel:

@@ -29,7 +29,8 @@ class Embed:
             [self._take(tensors[f"emb_code.{book}.weight"]) for book in range(CODEBOOKS)]
         )
         self._head_text = self._fold(tensors, "head_text")
-        self._head_codes = torch.cat([self._fold(tensors, f"head_code.{book}") for book in range(CODEBOOKS)])
+        self.head_codes = torch.cat([self._fold(tensors, f"head_code.{book}") for book in range(CODEBOOKS)])
+        """[4 x 626, H]: the four heads as one product."""
 
     def embed_text(self, ids: Tensor) -> Tensor:
         """Embeddings [T, H] of token ids [T]."""
@@ -45,7 +46,7 @@ class Embed:
 
     def code_logits(self, hidden: Tensor) -> Tensor:
         """Logits [B, 4, 626] of the next step, from hidden states [B, H]."""
-        logits = _in_blocks(lambda rows: functional.linear(rows, self._head_codes), hidden)
+        logits = _in_blocks(lambda rows: functional.linear(rows, self.head_codes), hidden)
         return logits.view(len(hidden), CODEBOOKS, -1)
 
     def text_logits(self, hidden: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from engine.chattts import backend as backends
-from engine.chattts import prompt, sampler
+from engine.chattts import layout, prompt, sampler
 from engine.chattts.backend import Backend
 from engine.chattts.lookahead import Schedule
 from engine.chattts.prefill import Prefill, Prefixes
@@ -81,7 +81,8 @@ class ChatTTSModel:
     ) -> None:
         """`schedule`: when sound is taken before it is certain; `None`: never, all of it is exact."""
         chosen = backend.choose(checkpoint_dir)
-        checkpoint = backends.load_weights(checkpoint_dir, chosen)
+        unused = layout.DVAE if steps == "hidden" else layout.DECODER
+        checkpoint = backends.load_weights(checkpoint_dir, chosen, unused=unused)
         self._clock = clock
         self._gpt = backends.load(chosen, checkpoint, slots=slots, max_positions=PROMPT_POSITIONS + MAX_STEPS)
         mel = checkpoint.decoder if steps == "hidden" else checkpoint.dvae

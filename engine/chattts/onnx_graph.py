@@ -27,8 +27,8 @@ POSITIONS: Final = 2048
 """That the graph can turn: the most that a lane of the cache may have."""
 _LARGEST: Final = 127.0
 _ZERO: Final = 128
-"""Both sides are unsigned about 128: of a signed weight and an 8-bit activation AVX2 adds pairs of products in
-16 bits, where they saturate. Of two unsigned ones it does not, at a tenth more time."""
+"""Both sides are unsigned about 128: of a signed weight and an 8-bit activation AVX2 adds pairs of products
+in 16 bits, where they saturate. Of two unsigned ones it does not, at a tenth more time."""
 _MS: Final = "com.microsoft"
 _TINY: Final = 1e-9
 """Added to a row's largest magnitude: a row of zeros has a scale too."""
@@ -121,6 +121,14 @@ def build(shape: GptShape, take: Callable[[str], Floats], *, precision: Precisio
         outputs += [_tensor(keys_out, cache), _tensor(values_out, cache)]
     _norm(graph, shape, x, "hidden", take("norm.weight"))
     return graph.model(inputs, outputs)
+
+
+def build_head(weight: Floats) -> onnx.ModelProto:
+    """`hidden` [B, H] times the transpose of weight [N, H]: `logits` [B, N], in 8 bits."""
+    graph = GraphBuilder("int8")
+    graph.linear("hidden", "logits", weight)
+    outputs, width = weight.shape
+    return graph.model([_tensor("hidden", ["B", width])], [_tensor("logits", ["B", outputs])])
 
 
 def _layer(graph: GraphBuilder, shape: GptShape, take: Callable[[str], Floats], index: int, x: str) -> str:
