@@ -69,9 +69,9 @@ def sound(outputs: Sequence[Output]) -> NDArray[np.int16]:
     return np.concatenate([output.pcm for output in outputs])
 
 
-def codes(outputs: Sequence[Output]) -> list[list[int]]:
-    """Those of the last checkpoint."""
-    return decode_checkpoint([o.checkpoint for o in outputs if o.checkpoint][-1])[0]
+def codes(model: ChatTTSModel, slot: int) -> list[list[int]]:
+    """Those of the sentence that has finished in the slot."""
+    return [list(step) for step in model.rows[slot].codes]
 
 
 def test_a_sentence_has_the_length_of_its_steps(model: ChatTTSModel) -> None:
@@ -80,17 +80,22 @@ def test_a_sentence_has_the_length_of_its_steps(model: ChatTTSModel) -> None:
     assert len(sound(outputs)) == 512 * STEPS - 256
     assert outputs[-1].truncated
     assert np.abs(sound(outputs).astype(int)).max() > 1000
+    for step, output in enumerate(outputs[:-1], 1):
+        if len(output.pcm):
+            assert output.checkpoint is not None, "what may be heard can be resumed from"
+            assert len(decode_checkpoint(output.checkpoint)[0]) == step
 
 
 def test_alone_is_beside_others(model: ChatTTSModel) -> None:
     begin(model, 2, TEXTS[0])
     alone = finish(model, [2])[2]
+    drawn = codes(model, 2)
     for slot, text in enumerate(TEXTS):
         begin(model, slot, text, seed=5 if text == TEXTS[0] else 99 + slot)
     model.close(2)
     begin(model, 2, TEXTS[0])
     beside = finish(model, [0, 1, 2])
-    assert codes(beside[2]) == codes(alone)
+    assert codes(model, 2) == drawn
     assert np.abs(sound(beside[2]).astype(int) - sound(alone)).max() <= 3
 
 
@@ -98,7 +103,8 @@ def test_equal_requests_are_equal_and_seeds_differ(model: ChatTTSModel) -> None:
     runs = []
     for seed in (5, 6, 5):
         begin(model, 1, TEXTS[1], seed=seed)
-        runs.append(codes(finish(model, [1])[1]))
+        finish(model, [1])
+        runs.append(codes(model, 1))
         model.close(1)
     assert runs[0] == runs[2]
     assert runs[0] != runs[1]
@@ -168,7 +174,8 @@ def test_the_sentence_number_and_the_retries_decide_the_draws(model: ChatTTSMode
     made = []
     for number in (0, 1, 0):
         begin(model, 0, TEXTS[0], number=number)
-        made.append(codes(finish(model, [0])[0]))
+        finish(model, [0])
+        made.append(codes(model, 0))
     assert made[0] == made[2]
     assert made[0] != made[1]
     again, _ = resumed_codes(model, TEXTS[0], 0, encode_checkpoint(made[0][:1], 1))
@@ -213,7 +220,8 @@ def test_a_refined_text_is_spoken(weights: Path) -> None:
     for refine in (False, True, True):
         model.open(0, model.spec.default_voice, Parameters(refine=refine), 5)
         begin(model, 0, TEXTS[2])
-        made.append(codes(finish(model, [0])[0]))
+        finish(model, [0])
+        made.append(codes(model, 0))
         model.close(0)
     assert made[1] == made[2]
     assert made[0] != made[1]

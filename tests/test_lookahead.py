@@ -50,11 +50,10 @@ def test_a_machine_just_in_time_keeps_a_short_lookahead_and_a_fast_one_waits_for
     assert taken(40, 3072, 12 * STEP - 1) == 28
 
 
-def test_certain_sound_is_taken_when_it_is_worth_it_or_wanted() -> None:
+def test_certain_sound_is_taken_as_soon_as_there_is_some() -> None:
     schedule = Schedule(first=6, chunk=6, low=12, urgent=5)
     assert schedule.lookahead(made=53, delivered=0, lead=0) == CONTEXT
     assert schedule.lookahead(made=57, delivered=0, lead=12 * STEP) is None
-    assert schedule.lookahead(made=58, delivered=0, lead=12 * STEP) == CONTEXT
 
 
 def test_the_more_streams_the_more_a_delivery_is_worth_until_it_is_urgent() -> None:
@@ -77,8 +76,7 @@ def test_the_more_streams_the_more_a_delivery_is_worth_until_it_is_urgent() -> N
 def test_a_sentence_after_another_needs_no_early_sound() -> None:
     """The listener has two seconds of the one before in hand."""
     schedule = Schedule(first=6, chunk=6, low=12, urgent=5)
-    first = next(made for made in range(1, 100) if schedule.lookahead(made=made, delivered=0, lead=48_000))
-    assert first == CONTEXT + 6
+    assert not any(schedule.lookahead(made=made, delivered=0, lead=48_000) for made in range(1, 100))
 
 
 def test_a_schedule_that_cannot_be_is_refused() -> None:

@@ -33,8 +33,8 @@ def checkpoint(root: Path) -> Checkpoint:
     return weights.load(root)
 
 
-def load(root: Path, precision: backend.Precision, threads: int = 2) -> OnnxGpt:
-    chosen = Backend(kind="onnx", precision=precision, threads=threads).choose(root)
+def load(root: Path, precision: backend.Precision) -> OnnxGpt:
+    chosen = Backend(kind="onnx", precision=precision).choose(root)
     checkpoint = backend.load_weights(root, chosen, unused=layout.DVAE)
     found = backend.load(chosen, checkpoint, slots=SLOTS, max_positions=POSITIONS)
     assert isinstance(found, OnnxGpt)
@@ -138,11 +138,11 @@ def test_a_row_of_zeros_or_of_nan_is_no_neighbours_concern(gpt: OnnxGpt) -> None
 @torch.inference_mode()
 def test_the_largest_values_do_not_saturate(root: Path, checkpoint: Checkpoint) -> None:
     """All weights and activations at the ends of their ranges: sums of pairs in 16 bits would be cut."""
-    from engine.chattts.onnx_gpt import open_session
     from engine.chattts.onnx_graph import build_head
+    from engine.chattts.onnx_session import open_session
 
     head = torch.ones(64, 768).numpy()
-    session = open_session(build_head(head).SerializeToString(), threads=1, provider="cpu")
+    session = open_session(build_head(head).SerializeToString())
     for sign in (1.0, -1.0):
         (logits,) = session.run(None, {"hidden": (sign * torch.ones(3, 768)).numpy()})
         assert torch.from_numpy(logits).allclose(torch.tensor(sign * 768.0), rtol=1e-3)

@@ -193,3 +193,18 @@ def test_the_error_by_lookahead(single: Vocoder) -> None:
     assert errors[0] > errors[12] > errors[51]
     assert errors[0] > 0.05
     assert errors[51] < 1e-4
+
+
+@pytest.mark.parametrize("fed", [2, 12, 53, 60, 130])
+@pytest.mark.parametrize("lookahead", [0, 1, 6, 40])
+def test_what_a_peek_skips_changes_nothing_of_the_rest(single: Vocoder, fed: int, lookahead: int) -> None:
+    """Every block that may be the first one wanted, and one past the last."""
+    state = StreamingVocoder(single, slots=1)
+    certain = state.feed([0], hidden(fed, torch.float32)[None])[0].shape[0]
+    whole = state.peek(0, lookahead)
+    for skip in range(0, whole.shape[0] + 256, 256):
+        part = state.peek(0, lookahead, skip=skip + 255)
+        assert part.shape == whole.shape
+        wanted = min(skip, max(0, whole.shape[0] - 256))
+        assert difference(part[wanted:], whole[wanted:]) < 1e-5, f"{skip} after {certain}"
+        assert not part[:wanted].any()

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from engine.chattts import layout, weights
+from engine.chattts.convnext import PointwiseFactory
 from engine.chattts.weights import Checkpoint
 from engine.errors import ModelMissing
 
@@ -101,6 +102,15 @@ class Backend:
         """What the vocoder computes in."""
         return torch.float64 if self.precision == "fp64" else torch.float32
 
+    @property
+    def pointwise(self) -> PointwiseFactory | None:
+        """What makes the products of the vocoder's blocks: with `int8`, ONNX Runtime too."""
+        if self.precision != "int8":
+            return None
+        from engine.chattts.onnx_pointwise import OnnxPointwise
+
+        return OnnxPointwise
+
 
 def load_weights(root: Path, backend: Backend, *, unused: PurePosixPath) -> Checkpoint:
     """What the backend, once chosen, needs of the folder: ONNX Runtime reads the layers itself. `unused`: the
@@ -118,7 +128,9 @@ def load(backend: Backend, checkpoint: Checkpoint, *, slots: int, max_positions:
         return Gpt(checkpoint, slots=slots, max_positions=max_positions, dtype=dtype, device=device)
     from engine.chattts import quantise
     from engine.chattts.onnx_gpt import OnnxGpt
+    from engine.chattts.onnx_session import use_threads
 
+    use_threads(backend.threads)
     if backend.precision == "fp32":
         model: Path | bytes | None = quantise.graph(checkpoint.root, precision="fp32").SerializeToString()
     else:
@@ -133,6 +145,5 @@ def load(backend: Backend, checkpoint: Checkpoint, *, slots: int, max_positions:
         checkpoint.gpt_shape,
         slots=slots,
         max_positions=max_positions,
-        threads=backend.threads,
         provider=backend.provider,
     )

@@ -47,16 +47,15 @@ class Schedule:
             raise ValueError(f"a lookahead is 0 to {CONTEXT} steps, and a delivery at least one")
 
     def lookahead(self, *, made: int, delivered: int, lead: int, streams: int = 1) -> int | None:
-        """What to take now: `CONTEXT` = what is certain, less = a peek with this lookahead, `None` = nothing.
+        """What the listener needs now: `CONTEXT` = what is certain, less = a peek with this lookahead,
+        `None` = nothing yet.
 
         `made`: steps of the sentence so far; `delivered`: samples of it that were taken; `lead`: samples that
         the listener has yet to hear, also of the sentences before; `streams`: how many are being made.
         """
-        ahead = made - -(-delivered // STEP)
-        if ahead >= CONTEXT + self.chunk:
-            return CONTEXT
         if lead >= self.low * STEP:
             return None
+        ahead = made - -(-delivered // STEP)
         if ahead > CONTEXT:
             return CONTEXT
         lookahead = ahead - min(self.most, self.chunk * streams)
@@ -83,6 +82,11 @@ class Seam:
         """The next certain samples."""
         self._certain += samples.shape[0]
         self._waiting.append(samples)
+
+    @property
+    def ahead(self) -> int:
+        """Samples that were delivered and are not certain yet: the next estimate need not have them."""
+        return max(0, self.delivered - self._certain)
 
     def take(self, estimate: Tensor | None = None) -> Tensor:
         """What can be delivered: certain samples, and with `estimate`, which follows them, all of it but for

@@ -86,7 +86,9 @@ class ChatTTSModel:
         self._clock = clock
         self._gpt = backends.load(chosen, checkpoint, slots=slots, max_positions=PROMPT_POSITIONS + MAX_STEPS)
         mel = checkpoint.decoder if steps == "hidden" else checkpoint.dvae
-        vocoder = Vocoder.load(mel, checkpoint.vocos, steps=steps, dtype=chosen.sound_dtype)
+        vocoder = Vocoder.load(
+            mel, checkpoint.vocos, steps=steps, dtype=chosen.sound_dtype, pointwise=chosen.pointwise
+        )
         self._steps = steps
         self._sound = Sound(StreamingVocoder(vocoder, slots=slots), schedule, clock=clock)
         self._tokenizer = prompt.Tokenizer(checkpoint.tokenizer)

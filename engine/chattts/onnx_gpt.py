@@ -12,7 +12,7 @@ import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 import onnxruntime as ort
@@ -23,16 +23,10 @@ from torch import Tensor
 from engine.chattts.embed import CODEBOOKS, Embed
 from engine.chattts.layout import GptShape
 from engine.chattts.onnx_graph import POSITIONS, build_head, cache_names
-from engine.errors import ModelMissing
+from engine.chattts.onnx_session import Provider, open_session
 
 CHUNK: Final = 32
 """Positions of a product in prefill."""
-Provider = Literal["cpu", "cuda", "tensorrt"]
-_PROVIDERS: Final[dict[Provider, str]] = {
-    "cpu": "CPUExecutionProvider",
-    "cuda": "CUDAExecutionProvider",
-    "tensorrt": "TensorrtExecutionProvider",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +54,6 @@ class OnnxGpt(Embed):
         *,
         slots: int,
         max_positions: int,
-        threads: int,
         provider: Provider = "cpu",
     ) -> None:
         """`model`: the graph of `onnx_graph`, as a file or in memory."""
@@ -68,11 +61,11 @@ class OnnxGpt(Embed):
         super().__init__(embed, dtype=torch.float32, device=torch.device("cpu"))
         self._shape = shape
         self._max_positions = max_positions
-        self._session = open_session(model, threads=threads, provider=provider)
+        self._session = open_session(model, provider=provider)
         head = shape.hidden // shape.heads
         # In torch this small product takes a tenth of a step: it runs on one thread, over padded rows.
         code_head = build_head(self.head_codes.numpy()).SerializeToString()
-        self._code_head = open_session(code_head, threads=threads, provider=provider)
+        self._code_head = open_session(code_head, provider=provider)
         # A last chunk writes its padding past the end. Pages that no stream reaches are never committed.
         self._cache = zeros((shape.layers, 2, slots, shape.kv_heads, max_positions + CHUNK, head))
         self._lengths = [0] * slots
@@ -188,15 +181,3 @@ def zeros(shape: Sequence[int]) -> NDArray[np.float32]:
     memory = mmap.mmap(-1, 4 * math.prod(shape))
     memory.madvise(mmap.MADV_NOHUGEPAGE)
     return np.frombuffer(memory, np.float32).reshape(shape)
-
-
-def open_session(model: Path | bytes, *, threads: int, provider: Provider) -> ort.InferenceSession:
-    """Raises `ModelMissing` where this installation of ONNX Runtime lacks the provider."""
-    name = _PROVIDERS[provider]
-    if name not in ort.get_available_providers():
-        raise ModelMissing(f"this ONNX Runtime has no {name}: its provider '{provider}' cannot be used here")
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.log_severity_level = 3
-    options.add_session_config_entry("session.set_denormal_as_zero", "1")
-    return ort.InferenceSession(str(model) if isinstance(model, Path) else model, options, providers=[name])

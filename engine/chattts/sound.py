@@ -1,8 +1,8 @@
 """Steps to deliverable sound, for every slot: when the vocoder is fed, and what is taken early.
 
-Between the decode steps of `model` and the ring. Steps are held until there is something to take or a product
-is full, since the vocoder's work on many at once costs a third of that on one at a time. What is taken, and
-when, is `lookahead.Schedule`'s to say.
+Between the decode steps of `model` and the ring. The vocoder's work on many steps of many streams at once
+costs a fraction of that on one at a time. So steps are held, and all streams are fed every `FEED` steps; in
+between, one that runs low is fed by itself, when and with which lookahead `lookahead.Schedule` says.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 from engine.chattts.lookahead import CONTEXT, Schedule, Seam
 from engine.chattts.vocoder import SAMPLE_RATE, StreamingVocoder
 
-FEED: Final = 12
+FEED: Final = 16
 """Steps that are held at most."""
 
 
@@ -42,6 +42,7 @@ class Sound:
         self._schedule = schedule
         self._clock = clock
         self._slots: dict[int, _Voiced] = {}
+        self._turn = 0
         self._heard_at: dict[int, float] = {}
         """When the listener of each slot will have heard all that was taken, at the earliest."""
 
@@ -66,16 +67,19 @@ class Sound:
         voiced.made += len(steps)
 
     def take(self, slots: Sequence[int]) -> dict[int, Tensor]:
-        """The samples of each of these slots that are to be delivered now; mostly none."""
-        lookaheads = {slot: self._lookahead(slot, len(slots)) for slot in slots}
-        self._feed([slot for slot in slots if lookaheads[slot] is not None or self._is_full(slot)])
-        return {slot: self._take(slot, lookahead) for slot, lookahead in lookaheads.items()}
+        """The samples of each of these slots that are to be delivered after a step; mostly none."""
+        self._turn += 1
+        wanted = {slot: self._lookahead(slot, len(slots)) for slot in slots}
+        everyone = self._turn % FEED == 0
+        self._feed([slot for slot in slots if everyone or wanted[slot] is not None])
+        return {slot: self._take(slot, lookahead, everyone) for slot, lookahead in wanted.items()}
 
-    def _take(self, slot: int, lookahead: int | None) -> Tensor:
-        if lookahead is None:
-            return torch.zeros(0)
-        estimate = None if lookahead == CONTEXT else self._vocoder.peek(slot, lookahead)
-        return self._delivered(slot, self._slots[slot].seam.take(estimate))
+    def _take(self, slot: int, lookahead: int | None, is_fed: bool) -> Tensor:
+        seam = self._slots[slot].seam
+        if lookahead is None or lookahead == CONTEXT:
+            return self._delivered(slot, seam.take()) if is_fed or lookahead else torch.zeros(0)
+        estimate = self._vocoder.peek(slot, lookahead, skip=seam.ahead)
+        return self._delivered(slot, seam.take(estimate))
 
     def finish(self, slot: int) -> Tensor:
         """The sentence is over: all that was not taken."""
@@ -89,7 +93,7 @@ class Sound:
     def _lookahead(self, slot: int, streams: int) -> int | None:
         voiced = self._slots[slot]
         if self._schedule is None:
-            return CONTEXT if voiced.made == CONTEXT + 1 or self._is_full(slot) else None
+            return CONTEXT if voiced.made == CONTEXT + 1 else None
         lead = max(0.0, self._heard_at[slot] - self._clock())
         return self._schedule.lookahead(
             made=voiced.made,
@@ -97,9 +101,6 @@ class Sound:
             lead=int(lead * SAMPLE_RATE),
             streams=streams,
         )
-
-    def _is_full(self, slot: int) -> bool:
-        return sum(map(len, self._slots[slot].held)) >= FEED
 
     def _feed(self, slots: Sequence[int]) -> None:
         """Give the vocoder what is held; slots that hold as many steps go together."""

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from engine.chattts.convnext import Weights, run
+from engine.chattts.convnext import PointwiseFactory, Weights, run
 from engine.chattts.dvae import DvaeDecoder, HiddenDecoder, MelDecoder
 from engine.chattts.vocos import FFT, HOP, PARTS, Vocos
 
@@ -57,11 +57,13 @@ class Vocoder:
         steps: Literal["hidden", "codes"] = "hidden",
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
+        pointwise: PointwiseFactory | None = None,
     ) -> Vocoder:
-        """`mel`: the tensors of Decoder for hidden states, those of DVAE for codes."""
-        weights = Weights(mel, dtype=dtype, device=device)
+        """`mel`: the tensors of Decoder for hidden states, those of DVAE for codes. `pointwise`: see
+        `Weights`."""
+        weights = Weights(mel, dtype=dtype, device=device, pointwise=pointwise)
         decoder: MelDecoder = HiddenDecoder(weights) if steps == "hidden" else DvaeDecoder(weights)
-        net = Vocos(Weights(vocos, dtype=dtype, device=device))
+        net = Vocos(Weights(vocos, dtype=dtype, device=device, pointwise=pointwise))
         return cls(decoder, net, dtype=dtype, device=weights.device)
 
     def decode(self, steps: Tensor) -> Tensor:
@@ -132,9 +134,10 @@ class StreamingVocoder:
         self.reset(slot)
         return samples
 
-    def peek(self, slot: int, lookahead: int) -> Tensor:
+    def peek(self, slot: int, lookahead: int, *, skip: int = 0) -> Tensor:
         """The samples that follow the certain ones, up to those which have `lookahead` steps on their right
-        (0 to 51; 0: all there are), as if the stream ended with the last step fed. Changes nothing."""
+        (0 to 51; 0: all there are), as if the stream ended with the last step fed. Changes nothing. The
+        first `skip` samples, rounded down to blocks, are not wanted: they come as zeros, at less work."""
         assert 0 <= lookahead < self._net.context, "beyond that the samples are certain"
         fed = self._fed[slot]
         # Blocks of the stream to make: the last frame has no block of its own.
@@ -142,8 +145,10 @@ class StreamingVocoder:
         first = fed - self._late
         if end <= max(0, first):
             return self._rows.new_zeros(0)
-        blocks = self._close(self._rows[slot : slot + 1], fed, keep=end - first)
-        return blocks[0, max(0, -first) :].flatten()
+        unmade = max(0, -first)
+        unwanted = min(unmade + skip // HOP, end - first - 1)
+        blocks = self._close(self._rows[slot : slot + 1], fed, unwanted, end - first)
+        return F.pad(blocks[0].flatten(), (HOP * (unwanted - unmade), 0))
 
     def _advance(self, rows: Tensor, x: Tensor, fed: Sequence[int]) -> tuple[Tensor, Tensor]:
         """T more frames `[B, T, C]` of streams that were fed `fed` frames before: the T blocks that are 104
@@ -162,22 +167,29 @@ class StreamingVocoder:
         real = starts.positions(seen.shape[1], late + PARTS - 1) >= 0
         return self._net.vocos.overlap_add(seen, real), torch.cat(kept, 1)
 
-    def _close(self, rows: Tensor, fed: int, *, keep: int) -> Tensor:
-        """The first `keep` blocks `[1, keep, 256]` that follow those `_advance` gave, for a stream that ends
-        after `fed` frames. A layer makes radius frames more than it is given: half the work of feeding zeros.
-        """
+    def _close(self, rows: Tensor, fed: int, skip: int, stop: int) -> Tensor:
+        """Of the blocks that follow those `_advance` gave, the ones from `skip` to `stop`
+        `[1, stop - skip, 256]`, for a stream that ends after `fed` frames. A layer makes radius frames more
+        than it is given: half the work of feeding zeros. Its k-th frame serves the blocks from k on to the
+        k-th after all radii that follow, so that both ends of what it makes are cut to what is wanted."""
         starts = _Starts([fed], rows.device)
-        late = 0
+        late, begin = 0, 0
+        after = self._late - _ISTFT_RADIUS
         x = rows.new_zeros(1, 0, self._net.layers[0].width)
         for layer, place in zip(self._net.layers, self._places, strict=False):
-            seen = torch.cat((place.read(rows), starts.clear(x, late)), 1) if layer.radius else x
-            # Frames that no block to be kept depends on are left out: a layer's k-th frame serves block k on.
-            x = layer(F.pad(seen, (0, 0, 0, layer.radius))[:, : keep + 2 * layer.radius])
+            after -= layer.radius
+            x = starts.clear(x, late - begin)
+            seen = torch.cat((place.read(rows), x), 1) if layer.radius and not begin else x
+            # Where frames were cut off before, what is left starts with this layer's first input.
+            origin = begin + 2 * layer.radius if begin else 0
             late += layer.radius
-        frames = starts.clear(self._net.vocos.windowed(self._net.vocos.spectrum(x)), late)
-        seen = F.pad(torch.cat((self._places[-1].read(rows), frames), 1), (0, 0, 0, 1))
-        seen = seen[:, : keep + PARTS - 1]
-        positions = starts.positions(seen.shape[1], late + PARTS - 1)
+            begin = max(0, skip - (PARTS - 1) - 2 * after)
+            padded = F.pad(seen, (0, 0, 0, layer.radius))
+            x = layer(padded[:, begin - origin : stop + 2 * layer.radius - origin])
+        frames = starts.clear(self._net.vocos.windowed(self._net.vocos.spectrum(x)), late - begin)
+        before = frames[:, :0] if begin else self._places[-1].read(rows)[:, skip:]
+        seen = F.pad(torch.cat((before, frames), 1), (0, 0, 0, 1))[:, : stop - skip + PARTS - 1]
+        positions = starts.positions(seen.shape[1], late + PARTS - 1 - skip)
         return self._net.vocos.overlap_add(seen, (positions >= 0) & (positions < fed))
 
 
