@@ -132,7 +132,7 @@ def load(backend: Backend, checkpoint: Checkpoint, *, slots: int, max_positions:
 
     use_threads(backend.threads)
     if backend.precision == "fp32":
-        model: Path | bytes | None = quantise.graph(checkpoint.root, precision="fp32").SerializeToString()
+        model: Path | bytes | None = quantise.graph(checkpoint.root).SerializeToString()
     else:
         model = quantise.find(checkpoint.root)
     if model is None:

@@ -25,6 +25,8 @@ from engine.chattts.layout import GptShape
 from engine.chattts.onnx_graph import POSITIONS, build_head, cache_names
 from engine.chattts.onnx_session import Provider, open_session
 
+Cache = NDArray[np.generic]
+"""Keys and values, in fp32 or in 8 bits as the graph has them."""
 CHUNK: Final = 32
 """Positions of a product in prefill."""
 
@@ -33,7 +35,7 @@ CHUNK: Final = 32
 class Prefix:
     """Keys and values of a prompt's first positions: [layers, 2, kv heads, T, d]."""
 
-    cache: NDArray[np.float32]
+    cache: Cache
 
     @property
     def length(self) -> int:
@@ -67,7 +69,9 @@ class OnnxGpt(Embed):
         code_head = build_head(self.head_codes.numpy()).SerializeToString()
         self._code_head = open_session(code_head, provider=provider)
         # A last chunk writes its padding past the end. Pages that no stream reaches are never committed.
-        self._cache = zeros((shape.layers, 2, slots, shape.kv_heads, max_positions + CHUNK, head))
+        kinds = {each.name: each.type for each in self._session.get_inputs()}
+        kind: type[np.generic] = np.int8 if kinds[cache_names(0)[0]] == "tensor(int8)" else np.float32
+        self._cache = zeros(kind, (shape.layers, 2, slots, shape.kv_heads, max_positions + CHUNK, head))
         self._lengths = [0] * slots
         self._calls: dict[tuple[int, int, int], _Call] = {}
 
@@ -144,9 +148,7 @@ class OnnxGpt(Embed):
 class _Call:
     """A run of the graph over fixed memory."""
 
-    def __init__(
-        self, session: ort.InferenceSession, cache: NDArray[np.float32], positions: int, shape: GptShape
-    ) -> None:
+    def __init__(self, session: ort.InferenceSession, cache: Cache, positions: int, shape: GptShape) -> None:
         lanes = cache.shape[2]
         self._session = session
         self._positions = positions
@@ -161,11 +163,11 @@ class _Call:
         for layer in range(shape.layers):
             keys, values, keys_out, values_out = cache_names(layer)
             for name, out, part in ((keys, keys_out, cache[layer, 0]), (values, values_out, cache[layer, 1])):
-                self._binding.bind_input(name, "cpu", 0, np.float32, list(part.shape), part.ctypes.data)
+                self._binding.bind_input(name, "cpu", 0, part.dtype, list(part.shape), part.ctypes.data)
                 self._bind_output(out, part)
 
-    def _bind_output(self, name: str, array: NDArray[np.float32]) -> None:
-        self._binding.bind_output(name, "cpu", 0, np.float32, list(array.shape), array.ctypes.data)
+    def _bind_output(self, name: str, array: Cache) -> None:
+        self._binding.bind_output(name, "cpu", 0, array.dtype, list(array.shape), array.ctypes.data)
 
     def run(self, lengths: Sequence[int]) -> None:
         """From `x` to `hidden`, for lanes of these lengths."""
@@ -175,9 +177,9 @@ class _Call:
         self._session.run_with_iobinding(self._binding)
 
 
-def zeros(shape: Sequence[int]) -> NDArray[np.float32]:
+def zeros(kind: type[np.generic], shape: Sequence[int]) -> Cache:
     """Memory that is committed page by page as it is written: huge pages would commit the unused end of every
     head's positions too."""
-    memory = mmap.mmap(-1, 4 * math.prod(shape))
+    memory = mmap.mmap(-1, np.dtype(kind).itemsize * math.prod(shape))
     memory.madvise(mmap.MADV_NOHUGEPAGE)
-    return np.frombuffer(memory, np.float32).reshape(shape)
+    return np.frombuffer(memory, kind).reshape(shape)

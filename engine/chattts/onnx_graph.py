@@ -2,13 +2,15 @@
 
 One graph serves prefill (one lane, many positions) and decode (many lanes, one position each). Keys and
 values are inputs and outputs of the same memory, so that they stay in place. With `int8`, weights have 8 bits
-and a scale an output channel, activations 8 bits and a scale a row, so that rows never touch each other.
-Imports nothing of the engine but shapes.
+and a scale an output channel, activations 8 bits and a scale a row, so that rows never touch each other;
+keys and values 8 bits and a scale a channel.
+Imports nothing of the engine but shapes and ranges.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -21,7 +23,7 @@ from engine.chattts.layout import GptShape
 Precision = Literal["fp32", "int8"]
 Floats = NDArray[np.float32]
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of the graph: a file that another version wrote is stale."""
 POSITIONS: Final = 2048
 """That the graph can turn: the most that a lane of the cache may have."""
@@ -32,6 +34,15 @@ in 16 bits, where they saturate. Of two unsigned ones it does not, at a tenth mo
 _MS: Final = "com.microsoft"
 _TINY: Final = 1e-9
 """Added to a row's largest magnitude: a row of zeros has a scale too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """Largest magnitudes of keys and values by layer, [layers, kv heads, d]; those of keys are equal in the
+    pairs that turn with the position."""
+
+    keys: Floats
+    values: Floats
 
 
 class GraphBuilder:
@@ -98,14 +109,14 @@ def cache_names(layer: int) -> tuple[str, str, str, str]:
     return f"{layer}.keys", f"{layer}.values", f"{layer}.keys.out", f"{layer}.values.out"
 
 
-def build(shape: GptShape, take: Callable[[str], Floats], *, precision: Precision) -> onnx.ModelProto:
-    """`take`: a tensor of gpt/model.safetensors by name.
+def build(shape: GptShape, take: Callable[[str], Floats], ranges: Ranges | None = None) -> onnx.ModelProto:
+    """`take`: a tensor of gpt/model.safetensors by name. `ranges`: for 8 bits; without them all is fp32.
 
     Inputs: `x` [B, T, H]; `past` int32 [B], positions that each lane holds, plus T - 1; `total` int32 [],
     the longest lane afterwards; keys and values [B, kv heads, S, d] by layer. Outputs: `hidden` [B, T, H],
     after the last norm, and the cache.
     """
-    graph = GraphBuilder(precision)
+    graph = GraphBuilder("fp32" if ranges is None else "int8")
     head = shape.hidden // shape.heads
     cosines, sines = rotations(POSITIONS, head, shape.theta)
     graph.value("cos", cosines)
@@ -115,10 +126,11 @@ def build(shape: GptShape, take: Callable[[str], Floats], *, precision: Precisio
     outputs = [_tensor("hidden", ["B", "T", shape.hidden])]
     x = "x"
     for index in range(shape.layers):
-        x = _layer(graph, shape, take, index, x)
+        x = _layer(graph, shape, take, index, x, ranges)
         keys, values, keys_out, values_out = cache_names(index)
-        inputs += [_tensor(keys, cache), _tensor(values, cache)]
-        outputs += [_tensor(keys_out, cache), _tensor(values_out, cache)]
+        kind = TensorProto.FLOAT if ranges is None else TensorProto.INT8
+        inputs += [helper.make_tensor_value_info(name, kind, cache) for name in (keys, values)]
+        outputs += [helper.make_tensor_value_info(name, kind, cache) for name in (keys_out, values_out)]
     _norm(graph, shape, x, "hidden", take("norm.weight"))
     return graph.model(inputs, outputs)
 
@@ -152,7 +164,14 @@ def build_pointwise(
     return graph.model([_tensor("y", shape)], [_tensor("out", shape)])
 
 
-def _layer(graph: GraphBuilder, shape: GptShape, take: Callable[[str], Floats], index: int, x: str) -> str:
+def _layer(
+    graph: GraphBuilder,
+    shape: GptShape,
+    take: Callable[[str], Floats],
+    index: int,
+    x: str,
+    ranges: Ranges | None,
+) -> str:
     def weight(*names: str) -> Floats:
         return np.concatenate([take(f"layers.{index}.{name}.weight") for name in names])
 
@@ -163,16 +182,7 @@ def _layer(graph: GraphBuilder, shape: GptShape, take: Callable[[str], Floats], 
     qkv = graph.linear(
         normal, named("qkv"), weight("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
     )
-    keys, values, keys_out, values_out = cache_names(index)
-    mixed = graph.node(
-        "GroupQueryAttention",
-        [qkv, "", "", keys, values, "past", "total", "cos", "sin"],
-        [named("mixed"), keys_out, values_out],
-        domain=_MS,
-        num_heads=shape.heads,
-        kv_num_heads=shape.kv_heads,
-        do_rotary=1,
-    )
+    mixed = _attention(graph, shape, index, qkv, ranges)
     attended = graph.linear(mixed, named("o"), weight("self_attn.o_proj"))
     x = graph.node("Add", [x, attended], [named("x1")])
     normal = _norm(graph, shape, x, named("n2"), weight("post_attention_layernorm"))
@@ -182,6 +192,29 @@ def _layer(graph: GraphBuilder, shape: GptShape, take: Callable[[str], Floats], 
     gated = graph.node("Mul", [silu, up], [named("gated")])
     down = graph.linear(gated, named("down"), weight("mlp.down_proj"))
     return graph.node("Add", [x, down], [named("x2")])
+
+
+def _attention(graph: GraphBuilder, shape: GptShape, index: int, qkv: str, ranges: Ranges | None) -> str:
+    keys, values, keys_out, values_out = cache_names(index)
+    inputs = [qkv, "", "", keys, values, "past", "total", "cos", "sin"]
+    eight: dict[str, Any] = {}
+    if ranges is not None:
+        scales = [
+            graph.value(f"{index}.{name}.scale", np.maximum(found[index], _TINY)[None, :, None] / _LARGEST)
+            for name, found in (("keys", ranges.keys), ("values", ranges.values))
+        ]
+        inputs += ["", "", "", *scales]
+        eight = {"k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL", "kv_cache_bit_width": 8}
+    return graph.node(
+        "GroupQueryAttention",
+        inputs,
+        [f"{index}.mixed", keys_out, values_out],
+        domain=_MS,
+        num_heads=shape.heads,
+        kv_num_heads=shape.kv_heads,
+        do_rotary=1,
+        **eight,
+    )
 
 
 def _norm(graph: GraphBuilder, shape: GptShape, x: str, name: str, weight: Floats) -> str:

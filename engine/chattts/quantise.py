@@ -18,8 +18,8 @@ import numpy as np
 import onnx
 from safetensors import safe_open
 
-from engine.chattts import layout, weights
-from engine.chattts.onnx_graph import VERSION, Floats, Precision, build
+from engine.chattts import calibrate, layout, weights
+from engine.chattts.onnx_graph import VERSION, Floats, Ranges, build
 from engine.chattts.weights import WeightsError
 
 FOLDER: Final = "sayflow"
@@ -42,7 +42,7 @@ def source(root: Path) -> str:
 def quantise(root: Path, *, progress: Callable[[int, int], None] = lambda done, total: None) -> Path:
     """Write the file; the one that was there serves until the new one is whole. Raises `WeightsError`."""
     folder = root / FOLDER
-    model = graph(root, precision="int8", progress=progress)
+    model = graph(root, calibrate.ranges(root), progress)
     entry = model.metadata_props.add()
     entry.key, entry.value = _KEY, source(root)
     scratch = Path(tempfile.mkdtemp(prefix=".quantise-", dir=root))
@@ -79,9 +79,11 @@ _AGAIN: Final = "run `sayflow weights quantise` on the folder again"
 
 
 def graph(
-    root: Path, *, precision: Precision, progress: Callable[[int, int], None] = lambda done, total: None
+    root: Path,
+    ranges: Ranges | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> onnx.ModelProto:
-    """The graph of the folder's layers, in memory. Raises `WeightsError`."""
+    """The graph of the folder's layers, in memory; with `ranges` in 8 bits. Raises `WeightsError`."""
     header = weights.survey(root)
     total = len(header.tensors[layout.GPT]) - 1
     with safe_open(root / layout.GPT, framework="np") as tensors:
@@ -96,7 +98,7 @@ def graph(
             progress(done, total)
             return value
 
-        return build(header.gpt_shape, take, precision=precision)
+        return build(header.gpt_shape, take, ranges)
 
 
 def _replace(scratch: Path, folder: Path) -> None:
