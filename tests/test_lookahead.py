@@ -32,7 +32,7 @@ def test_the_lookahead_grows_where_generation_outruns_playback() -> None:
     assert used[0] == 6
     assert used == sorted(used)
     assert used[-1] == CONTEXT
-    assert len(set(used)) > 4
+    assert sum(lookahead < CONTEXT for lookahead in used) <= 10, "each is worth more than the one before"
 
 
 def test_a_machine_just_in_time_keeps_a_short_lookahead_and_a_fast_one_waits_for_none() -> None:
@@ -45,9 +45,9 @@ def test_a_machine_just_in_time_keeps_a_short_lookahead_and_a_fast_one_waits_for
     assert taken(12, 0, 0) == 6
     assert taken(17, 3072, 0) is None
     assert taken(18, 3072, 0) == 6
-    assert taken(40, 3072, 0) == 28
+    assert taken(40, 3072, 0) == 16, "and the rest is delivered"
     assert taken(40, 3072, 12 * STEP) is None
-    assert taken(40, 3072, 12 * STEP - 1) == 28
+    assert taken(40, 3072, 12 * STEP - 1) == 16
 
 
 def test_certain_sound_is_taken_as_soon_as_there_is_some() -> None:

@@ -25,14 +25,17 @@ FADE: Final = 256
 class Schedule:
     """As much right context as the listener's lead leaves time for.
 
-    Sound is taken only when the lead runs low. So where generation outruns playback there are more steps to
-    look ahead to each time, up to 52, from where on all that is delivered is certain; where it does not, the
-    lookahead stays short, and never below `first`. An estimate costs as much as making several steps, so that
-    the more streams share the machine, the more each delivery must be worth.
+    Sound is taken only when the lead runs low. So where generation outruns playback there are more steps each
+    time: to look ahead to, up to `enough`, then to deliver, so that the lead grows, until it is so long that
+    all is certain before it is wanted. Where it does not, the lookahead stays short, and never below `first`.
+    An estimate costs as much as making several steps, so that the more streams share the machine, the more
+    each delivery must be worth.
     """
 
     first: int = 6
     """Steps of right context of the first sound, and the least ever."""
+    enough: int = 16
+    """Steps of right context over which a larger delivery is worth more than a better one."""
     chunk: int = 6
     """Steps that a delivery of estimates is worth, for each stream that is being made."""
     most: int = 24
@@ -60,7 +63,7 @@ class Schedule:
             return CONTEXT
         lookahead = ahead - min(self.most, self.chunk * streams)
         if lookahead >= self.first:
-            return lookahead
+            return min(lookahead, self.enough)
         # With nothing in hand yet the listener does not wait for this: a start that holds is worth more.
         runs_out = 0 < lead < self.urgent * STEP
         return self.first if runs_out and ahead - self.chunk >= self.first else None

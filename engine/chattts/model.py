@@ -121,6 +121,7 @@ class ChatTTSModel:
                 while not self.prefill(slot):
                     pass
                 self.rows[slot].settings = WARM
+                self.rows[slot].limit = WARM_STEPS
             began = time.monotonic()
             for _ in range(WARM_STEPS):
                 self.step(slots)
