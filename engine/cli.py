@@ -5,6 +5,7 @@ A process of their own, since the gateway's never imports torch. Heavy imports a
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 import time
@@ -123,6 +124,41 @@ def quantise(directory: Path) -> None:
                 directory, progress=lambda done, total: bar.update(done * 100 // total - bar.pos)
             )
         click.echo(path)
+    click.echo("ok")
+
+
+@weights.command()
+@directory
+@click.option("--text", type=click.Path(path_type=Path), help="A text a line.  [default: eight of our own]")
+@click.option(
+    "--steps", type=click.IntRange(1, 1024), default=240, show_default=True, help="At most, a text."
+)
+@click.option("--plots", type=click.Path(path_type=Path), help="Draw plots into this folder.")
+@click.option("--json", "figures", type=click.Path(path_type=Path), help="Write every figure to this file.")
+def quality(
+    directory: Path, *, text: Path | None, steps: int, plots: Path | None, figures: Path | None
+) -> None:
+    """Compare each backend with torch in fp32, step by step. Status 1 where one is beyond the limits."""
+    with faults():
+        from engine.chattts import quality, quality_plots, quality_score
+
+        texts = quality.TEXTS if text is None else quality.read_texts(text)
+        with click.progressbar(length=100, label="comparing", file=sys.stderr) as bar:
+            report = quality.compare(
+                directory,
+                texts,
+                steps=steps,
+                progress=lambda done, total: bar.update(done * 100 // total - bar.pos),
+            )
+        for line in quality_score.table(report):
+            click.echo(line)
+        if figures is not None:
+            figures.write_text(json.dumps(quality_score.as_json(report), indent=2) + "\n", "utf-8")
+        if plots is not None:
+            for path in quality_plots.draw(report, plots):
+                click.echo(path)
+    if report.failed:
+        sys.exit(FAULT)
     click.echo("ok")
 
 

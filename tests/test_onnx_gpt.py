@@ -68,7 +68,7 @@ def test_it_computes_what_torch_computes(
     assert relative(torch.cat(found), torch.cat(expected)) < most
     assert ours.lengths.tolist() == [0, 0, 0, 110, 0, 0, 0, 0]
     logits = [each.code_logits(torch.cat(expected)) for each in (ours, reference)]
-    assert relative(*logits) < 0.02, "the head has 8 bits in either"
+    assert relative(*logits) < (0.02 if precision == "int8" else 1e-6)
     assert relative(ours.text_logits(expected[0]), reference.text_logits(expected[0])) < 1e-5
     assert torch.equal(ours.embed_text(torch.arange(9)), reference.embed_text(torch.arange(9)))
 

@@ -65,12 +65,13 @@ class OnnxGpt(Embed):
         self._max_positions = max_positions
         self._session = open_session(model, provider=provider)
         head = shape.hidden // shape.heads
+        kinds = {each.name: each.type for each in self._session.get_inputs()}
+        self._is_int8 = kinds[cache_names(0)[0]] == "tensor(int8)"
         # In torch this small product takes a tenth of a step: it runs on one thread, over padded rows.
         code_head = build_head(self.head_codes.numpy()).SerializeToString()
-        self._code_head = open_session(code_head, provider=provider)
+        self._code_head = open_session(code_head, provider=provider) if self._is_int8 else None
         # A last chunk writes its padding past the end. Pages that no stream reaches are never committed.
-        kinds = {each.name: each.type for each in self._session.get_inputs()}
-        kind: type[np.generic] = np.int8 if kinds[cache_names(0)[0]] == "tensor(int8)" else np.float32
+        kind: type[np.generic] = np.int8 if self._is_int8 else np.float32
         self._cache = zeros(kind, (shape.layers, 2, slots, shape.kv_heads, max_positions + CHUNK, head))
         self._lengths = [0] * slots
         self._calls: dict[tuple[int, int, int], _Call] = {}
@@ -81,7 +82,9 @@ class OnnxGpt(Embed):
         return torch.tensor(self._lengths)
 
     def code_logits(self, hidden: Tensor) -> Tensor:
-        """Logits [B, 4, 626] of the next step, from hidden states [B, H], by weights of 8 bits."""
+        """Logits [B, 4, 626] of the next step, from hidden states [B, H]."""
+        if self._code_head is None:
+            return super().code_logits(hidden)
         (logits,) = self._code_head.run(None, {"hidden": hidden.numpy()})
         return torch.from_numpy(logits).view(len(hidden), CODEBOOKS, -1)
 
