@@ -46,13 +46,14 @@ MARKUP: Final = ("markup.jsonl",)
 READINGS: Final = ("shared/normalisation.jsonl", "normalisation.jsonl")
 CHARS: Final = 160
 COST: Final = """
-import resource, sys, time
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-start = time.perf_counter()
+import time
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096 / 1e6
+before, start = resident(), time.perf_counter()
 import wetext
 for lang in ("zh", "en"):
     wetext.Normalizer(lang=lang, operator="tn").normalize("2024")
-print(time.perf_counter() - start, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+print(time.perf_counter() - start, resident() - before)
 """
 
 
@@ -259,8 +260,8 @@ def rows(note: Callable[[str], None]) -> Iterator[Row]:
         shared_readings, own_readings = reader_scores(wetext_sayer())
         yield Row(f"wetext {version('wetext')}", shared_readings=shared_readings, own_readings=own_readings)
         cost = subprocess.run([sys.executable, "-c", COST], capture_output=True, text=True, check=True)
-        seconds, mebibytes = map(float, cost.stdout.split())
-        note(f"wetext: {seconds:.1f} s to load and {mebibytes:.0f} MB")
+        seconds, megabytes = map(float, cost.stdout.split())
+        note(f"wetext: {seconds:.1f} s to load and {megabytes:.0f} MB")
 
 
 def has(package: str, note: Callable[[str], None]) -> bool:

@@ -1,4 +1,4 @@
-"""The command line: `sayflow serve`, `sayflow say`, and the engine's own `weights` and `voices`."""
+"""The command line: `sayflow serve`, `say`, `text`, and the engine's own `weights` and `voices`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import click
 from gateway import logs, supervisor
 from gateway.config import ConfigError, load
 from gateway.say import say
+from gateway.text import text
 
 ENGINES: Final = ["embedded", "chattts", "chattts-upstream", "synthetic"]
 ENGINE_OPTIONS: Final = {
@@ -86,6 +87,7 @@ def pass_on(name: str, help: str) -> click.Command:
 
 
 main.add_command(say)
+main.add_command(text)
 main.add_command(pass_on("weights", "ChatTTS weights: check, fetch, quantise, random."))
 main.add_command(pass_on("voices", "ChatTTS voices: list, random, import, clone."))
 

@@ -25,6 +25,7 @@ from websockets.typing import Subprotocol
 from gateway import messages
 from gateway.client_utterance import ClientError, Collected, ConnectionLost, Utterance
 from gateway.messages import (
+    Alignment,
     Cancelled,
     ClientMessage,
     Done,
@@ -71,6 +72,11 @@ class StartOptions(TypedDict, total=False):
     temperature: float | None
     top_p: float | None
     top_k: int | None
+    tags: bool | None
+    code: Literal["skip", "read"] | None
+    chunk_size: int | None
+    lexicon: messages.Words | None
+    alignment: Literal["none", "chars"] | None
 
 
 class _Tagged(msgspec.Struct):
@@ -79,7 +85,7 @@ class _Tagged(msgspec.Struct):
 
 _KNOWN_TYPES: Final = frozenset(
     str(struct.__struct_config__.tag)
-    for struct in (Hello, Started, SentenceEvent, Done, Cancelled, Error, Pong)
+    for struct in (Hello, Started, SentenceEvent, Alignment, Done, Cancelled, Error, Pong)
 )
 
 
@@ -206,7 +212,7 @@ class Client:
             return
         message = decode_server(data)
         match message:
-            case Started() | SentenceEvent() | Done() | Cancelled():
+            case Started() | SentenceEvent() | Alignment() | Done() | Cancelled():
                 await self._deliver(message, message.utterance, now)
             case Error():
                 name = message.utterance if message.utterance is not None else message.about
@@ -222,7 +228,10 @@ class Client:
                 pass  # An unknown type, a second `hello` or a `pong` that nobody waits for: ignored.
 
     async def _deliver(
-        self, message: Started | SentenceEvent | Done | Cancelled | Error, name: str, now: float
+        self,
+        message: Started | SentenceEvent | Alignment | Done | Cancelled | Error,
+        name: str,
+        now: float,
     ) -> None:
         utterance = self._utterances.get(name)
         if utterance is None:

@@ -16,6 +16,7 @@ from typing import Final
 from gateway import messages
 from gateway.messages import (
     FRAME_MS,
+    Alignment,
     AudioMessage,
     Cancelled,
     ClientMessage,
@@ -38,7 +39,7 @@ ESCAPED_BYTES: Final = 6
 ENVELOPE_BYTES: Final = 512
 """Bytes of a `text` message beside its text, with the longest id, escaped."""
 
-Event = Started | SentenceEvent | AudioMessage | Done | Cancelled | Error
+Event = Started | SentenceEvent | Alignment | AudioMessage | Done | Cancelled | Error
 Ended = Done | Cancelled | Error
 
 

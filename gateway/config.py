@@ -5,6 +5,7 @@ Order of precedence: command line, environment (`SAYFLOW_PORT=...`), the file of
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +17,9 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from gateway.messages import Limits
+from gateway.lexicon import Lexicon, parse
+from gateway.messages import MAX_CHUNK, MIN_CHUNK, Limits
+from gateway.sentences import CHUNK_SIZE, RELEASE_MS
 
 
 class ConfigError(Exception):
@@ -92,6 +95,18 @@ class Config(BaseSettings):
     bundle: int = Field(10, ge=1, le=25)
     """Packets a binary message (200 ms), where the client does not say; a stream's first ones are shorter."""
 
+    # text; `start` may choose `chunk_size` and `code` anew, and add to the lexicon
+    chunk_size: int = Field(CHUNK_SIZE, ge=MIN_CHUNK, le=MAX_CHUNK)
+    """Characters of a segment, where the engine takes as many."""
+    release_ms: int = Field(RELEASE_MS, ge=0, le=60_000)
+    """Without new text for so long, a clause that is complete is spoken. 0: never."""
+    code: Literal["skip", "read"] = "skip"
+    """Blocks of code in a text."""
+    thoughts: Literal["skip", "read"] = "skip"
+    """`<think>…</think>`, the reasoning of a language model."""
+    lexicon: dict[str, str | dict[str, str]] = {}
+    """How words are said; see `gateway/lexicon.py`."""
+
     # deadlines
     auth_s: float = Field(5.0, gt=0)
     write_deadline_s: float = Field(10.0, gt=0)
@@ -113,6 +128,17 @@ class Config(BaseSettings):
         if unknown := engines.keys() - {"main"}:
             raise ValueError(f"the engine served is 'main', not '{min(unknown)}'")
         return {"main": EngineSettings(), **engines}
+
+    @field_validator("lexicon")
+    @classmethod
+    def _is_lexicon(cls, table: dict[str, str | dict[str, str]]) -> dict[str, str | dict[str, str]]:
+        parse(table)
+        return table
+
+    @cached_property
+    def words(self) -> Lexicon:
+        """`lexicon`, ready for use."""
+        return parse(self.lexicon)
 
     @model_validator(mode="after")
     def _stalls_before_it_is_killed(self) -> Config:

@@ -20,11 +20,16 @@ FRAME_MS: Final = 20
 TICKS_PER_MS: Final = 48
 """Timestamps run at 48 kHz whatever the sample rate, as in RFC 7587."""
 
-MAX_DROPPED: Final = 32
+MAX_DROPPED: Final = 256
+"""Places that one message lists as not said; what is past them is not listed."""
+MIN_CHUNK: Final = 50
+MAX_CHUNK: Final = 500
+"""Characters of a segment, whatever is asked for; the engine may take fewer."""
 
 UtteranceId = Annotated[str, Meta(pattern=r"^[!-~]{1,64}(?![\s\S])")]
 """1 to 64 visible ASCII characters, chosen by the client, new for each utterance of a socket."""
 Language = Literal["auto", "zh", "en"]
+SpokenIn = Literal["zh", "en", "mixed"]
 Format = Literal["opus", "pcm"]
 SampleRate = Literal[8000, 16000, 24000, 48000]
 Milliseconds = Annotated[float, Meta(ge=0.0, le=86_400_000.0)]
@@ -43,6 +48,13 @@ class Style(Struct, frozen=True, kw_only=True, rename={"pause": "break"}):
     laugh: Annotated[int, Meta(ge=0, le=2)] | None = None
     pause: Annotated[int, Meta(ge=0, le=7)] | None = None
     refine: bool | None = None
+
+
+Word = Annotated[str, Meta(min_length=1, max_length=64)]
+Saying = Annotated[str, Meta(min_length=1, max_length=256)]
+Sayings = Annotated[dict[Word, Saying], Meta(max_length=100)]
+Words = Annotated[dict[Word, Saying | Sayings], Meta(max_length=100)]
+"""At most 100 words, and under `zh` and `en` as many each, for texts mainly in that language."""
 
 
 class Start(Struct, tag="start", frozen=True, kw_only=True):
@@ -64,7 +76,15 @@ class Start(Struct, tag="start", frozen=True, kw_only=True):
     top_k: Annotated[int, Meta(ge=1, le=625)] | None = None
     style: Style | None = None
     tags: bool | None = None
-    """`[uv_break]`, `[lbreak]` and `[laugh]` in the text act, where the engine knows them."""
+    """`[uv_break]`, `[lbreak]` and `[laugh]` in the text act; an engine without them is silent there."""
+    code: Literal["skip", "read"] | None = None
+    """Blocks of code in the text. Inline code is always read."""
+    chunk_size: Annotated[int, Meta(ge=MIN_CHUNK, le=MAX_CHUNK)] | None = None
+    """Characters of a segment: 50 to 150 where somebody waits, up to 500 where nobody does."""
+    lexicon: Words | None = None
+    """How words are said, beside the settings' own and before them: `{"nginx": "engine x"}`."""
+    alignment: Literal["none", "chars"] | None = None
+    """`chars`: an `alignment` event for each sentence."""
 
 
 class Text(Struct, tag="text", frozen=True):
@@ -158,6 +178,24 @@ class SentenceEvent(Struct, tag="sentence", frozen=True, kw_only=True):
     start: int
     end: int
     start_ms: int
+    sentence: int = 0
+    """A long sentence is spoken as several segments, and these have its number in common."""
+    language: SpokenIn = "en"
+    """Of what is said."""
+    dropped: tuple[tuple[int, int], ...] = ()
+    """Places of it that are not said, the first `MAX_DROPPED`; marks and blanks are not listed."""
+
+
+class Alignment(Struct, tag="alignment", frozen=True, kw_only=True):
+    """When each character of a sentence is heard; sent once all its sound is made, after its `sentence`."""
+
+    utterance: str
+    index: int
+    chars: tuple[tuple[int, int, int, int], ...]
+    """(start, end, start_ms, end_ms): a place of the client's text, one character or what is read as one, and
+    its time in the stream. In order; what is not said is not there."""
+    estimated: bool = True
+    """Only the sentence's own length is measured; within it, each character has its likely share."""
 
 
 class Done(Struct, tag="done", frozen=True, kw_only=True):
@@ -168,7 +206,8 @@ class Done(Struct, tag="done", frozen=True, kw_only=True):
     truncated: bool = False
     """A sentence outran the engine's limit and was cut."""
     dropped: tuple[tuple[int, int], ...] = ()
-    """Spans of the text that the engine could not say: at most `MAX_DROPPED`, the first ones."""
+    """Places of the text that lie in no sentence, since nothing of them can be said: the first `MAX_DROPPED`.
+    With the spans of the `sentence` events they make up the whole text."""
 
 
 class Cancelled(Struct, tag="cancelled", frozen=True, kw_only=True):
@@ -196,7 +235,7 @@ class Pong(Struct, tag="pong", frozen=True):
 
 
 Terminal = Done | Cancelled | Error
-ServerMessage = Hello | Started | SentenceEvent | Done | Cancelled | Error | Pong
+ServerMessage = Hello | Started | SentenceEvent | Alignment | Done | Cancelled | Error | Pong
 
 _encoder = msgspec.json.Encoder()
 

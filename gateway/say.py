@@ -96,6 +96,7 @@ class Speaking:
         self._sink = sink
         self._utterance: Utterance | None = None
         self._interrupted = False
+        self._sent: list[str] = []
         self._cancelling: asyncio.Task[None] | None = None
         self._progress = Progress(
             TextColumn("{task.description}"),
@@ -177,15 +178,21 @@ class Speaking:
         if isinstance(ended, Error):
             self.report.message = _explain(ended, client.hello)
         elif isinstance(ended, Done):
-            self.report.truncated, self.report.dropped = ended.truncated, ended.dropped
+            text = "".join(self._sent)
+            self.report.truncated = ended.truncated
+            self.report.dropped = tuple(  # of blanks and marks nobody expects a sound
+                (start, end) for start, end in ended.dropped if any(map(str.isalnum, text[start:end]))
+            )
 
     async def _feed(self, utterance: Utterance) -> None:
         """Send the text. A lost connection is told by the receiving side."""
         if self._request.text is not None:
+            self._sent.append(self._request.text)
             await utterance.send_all(self._request.text)
             return
         try:
             async for piece in read_pieces(sys.stdin.fileno()):
+                self._sent.append(piece)
                 await utterance.send_text(piece)
         except OSError as error:
             self.report.outcome = "unreadable_input"

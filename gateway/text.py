@@ -1,15 +1,13 @@
 """`sayflow text`: shows what becomes of a text, segment by segment, without speaking it.
 
-Beside the flow: runs `sentences` and `normalize` as a session does. Imports nothing of the service.
+Beside the flow: runs `sentences` and `rendition` as a session does. Imports nothing of the service.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import sys
 import tomllib
-import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,14 +18,14 @@ from rich.console import Console
 from rich.table import Table
 
 from gateway.lexicon import EMPTY, Lexicon, LexiconError, parse
-from gateway.normalize import MOST_CHARS, Spoken, normalize
-from gateway.sentences import Segment, Splitter
+from gateway.markup import DEFAULT_POLICY, MarkupPolicy
+from gateway.messages import Language
+from gateway.normalize import MOST_CHARS
+from gateway.rendition import Rendition, render, spans
+from gateway.sentences import CHUNK_SIZE, Splitter
 
-DEFAULT_MAX_CHARS: Final = 150
 _SPAN: Final = ("text", "language", "start", "end")
 _PLACE: Final = ("start", "end", "text")
-_TAG: Final = re.compile(r"</?[A-Za-z][^<>]{0,200}>")
-"""Of HTML: itself markup, not something left unsaid."""
 MOST_TEXT: Final = 1 << 20
 """Characters of input."""
 
@@ -67,77 +65,57 @@ class Line:
         }
 
 
-def lines(
-    text: str,
-    *,
-    pieces: int = 1,
-    max_chars: int = DEFAULT_MAX_CHARS,
-    language: Literal["auto", "zh", "en"] = "auto",
-    lexicon: Lexicon = EMPTY,
-) -> Iterator[Line]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """As of a session; see `config`."""
+
+    max_chars: int = CHUNK_SIZE
+    language: Language = "auto"
+    lexicon: Lexicon = EMPTY
+    markup: MarkupPolicy = DEFAULT_POLICY
+
+
+def lines(text: str, *, pieces: int = 1, choices: Choices | None = None) -> Iterator[Line]:
     """Feed a text in pieces of so many characters, the last one followed by a flush."""
-    splitter = Splitter(max_chars=max_chars)
+    chosen = choices or Choices()
+    splitter = Splitter(max_chars=chosen.max_chars, chunk_size=chosen.max_chars, policy=chosen.markup)
+    default: Literal["zh", "en"] = "en"
     fed = 0
-    while fed < len(text):
+    while fed < len(text) or fed == 0:
         piece = text[fed : fed + pieces]
-        fed += len(piece)
-        for segment in splitter.feed(piece):
-            yield _line(text, segment, fed, language, lexicon)
-    for segment in splitter.flush():
-        yield _line(text, segment, fed, language, lexicon)
+        fed += max(len(piece), 1)
+        segments = splitter.feed(piece) + (splitter.flush() if fed >= len(text) else [])
+        for segment in segments:
+            rendition = render(
+                segment,
+                text[segment.start : segment.end],
+                max_chars=MOST_CHARS,
+                language=chosen.language,
+                lexicon=chosen.lexicon,
+                default=default,
+            )
+            default = rendition.main_language if rendition.parts else default
+            yield _line(text, rendition, fed)
 
 
-def _line(
-    text: str, segment: Segment, fed: int, language: Literal["auto", "zh", "en"], lexicon: Lexicon
-) -> Line:
-    spoken = normalize(segment.text, language=language, lexicon=lexicon)
-    spans = tuple(
-        (span.text, span.language, *_source(text, segment, span.start, span.end)) for span in spoken.spans()
-    )
-    languages = {span[1] for span in spans}
+def _line(text: str, rendition: Rendition, fed: int) -> Line:
+    segment = rendition.segment
     return Line(
         index=segment.index,
         sentence=segment.sentence,
         start=segment.start,
         end=segment.end,
         source=text[segment.start : segment.end],
-        spoken=spoken.text,
-        language="mixed" if len(languages) > 1 else "".join(languages),
-        spans=spans,
-        dropped=tuple(_dropped(text, segment, spoken)),
-        lag=max(fed - segment.end, 0),
+        spoken=rendition.text,
+        language=rendition.language if rendition.parts else "",
+        spans=tuple(
+            (span.text, span.language, span.start, span.end)
+            for part in rendition.parts
+            for span in spans(part)
+        ),
+        dropped=tuple((start, end, text[start:end]) for start, end in rendition.dropped),
+        lag=max(min(fed, len(text)) - segment.end, 0),
     )
-
-
-def _source(text: str, segment: Segment, start: int, end: int) -> tuple[int, int]:
-    """The place in the client's text of `[start, end)` in the segment's; not of what was left out before."""
-    return _start(text, segment, start), segment.ends[end - 1]
-
-
-def _start(text: str, segment: Segment, at: int) -> int:
-    """Where a character of the segment starts in the client's text: one before its end, but for `&amp;`."""
-    low = segment.ends[at - 1] if at else segment.start
-    end = segment.ends[at]
-    entity = text.rfind("&", low, end - 1) if text[end - 1] == ";" and segment.text[at] != ";" else -1
-    return end - 1 if entity < 0 else entity
-
-
-def _dropped(text: str, segment: Segment, spoken: Spoken) -> Iterator[tuple[int, int, str]]:
-    """What the splitter left out, and what cannot be said, in order."""
-    places: list[tuple[int, int]] = []
-    before = segment.start
-    for at, end in enumerate(segment.ends):
-        places.append((before, _start(text, segment, at)))
-        before = end
-    places.append((before, segment.end))
-    places = [place for place in places if any(map(_means_something, _TAG.sub("", text[slice(*place)])))]
-    places += [_source(text, segment, start, end) for start, end in spoken.dropped]
-    for start, end in sorted(places):
-        yield start, end, text[start:end]
-
-
-def _means_something(char: str) -> bool:
-    return char.isalnum() or unicodedata.category(char) in ("So", "Sc", "Sm", "Cs", "Co", "Cn")
 
 
 @click.command()
@@ -160,26 +138,37 @@ def _means_something(char: str) -> bool:
 @click.option(
     "--max-chars",
     type=click.IntRange(1, MOST_CHARS),
-    default=DEFAULT_MAX_CHARS,
+    default=CHUNK_SIZE,
     show_default=True,
     help="Most characters of a segment.",
 )
+@click.option("--code", type=click.Choice(["skip", "read"]), default="skip", show_default=True,
+              help="Blocks of code.")  # fmt: skip
+@click.option("--thoughts", type=click.Choice(["skip", "read"]), default="skip", show_default=True,
+              help="<think> blocks.")  # fmt: skip
 @click.option("--lexicon", "lexicon_file", type=click.Path(path_type=Path, exists=True, dir_okay=False),
               help="A TOML file with a table [lexicon], such as sayflow.toml.")  # fmt: skip
 def text(
     text: str | None,
     pieces: int,
     as_json: bool,
-    language: Literal["auto", "zh", "en"],
+    language: Language,
     max_chars: int,
+    code: Literal["skip", "read"],
+    thoughts: Literal["skip", "read"],
     lexicon_file: Path | None,
 ) -> None:
     """Show how TEXT (or standard input) is cut into segments, and what is said of each."""
     content = sys.stdin.buffer.read().decode("utf-8", "replace") if text is None else text
     if len(content) > MOST_TEXT:
         raise click.ClickException(f"at most {MOST_TEXT} characters")
-    lexicon = EMPTY if lexicon_file is None else read_lexicon(lexicon_file)
-    shown = lines(content, pieces=pieces, max_chars=max_chars, language=language, lexicon=lexicon)
+    choices = Choices(
+        max_chars=max_chars,
+        language=language,
+        lexicon=EMPTY if lexicon_file is None else read_lexicon(lexicon_file),
+        markup=MarkupPolicy(code=code, thoughts=thoughts),
+    )
+    shown = lines(content, pieces=pieces, choices=choices)
     if as_json:
         for line in shown:
             click.echo(json.dumps(line.as_json(), ensure_ascii=False).encode("utf-8", "surrogatepass"))

@@ -15,13 +15,11 @@ from engine import wire
 from gateway.admission import Ticket
 from gateway.engine_stream import Chunk, EngineStream
 from gateway.errors import SpeechError
-from gateway.language import spans
+from gateway.lines import Line, Lines
 from gateway.messages import (
-    MAX_DROPPED,
     AudioMessage,
     Cancelled,
     Done,
-    SentenceEvent,
     ServerMessage,
     Started,
     Terminal,
@@ -31,13 +29,13 @@ from gateway.options import Options
 from gateway.opus import PacketEncoder
 from gateway.outbox import Audio, Outbox
 from gateway.playout import Playout
-from gateway.sentences import Segment, Splitter
+from gateway.script import Script
 from gateway.services import Services
 from gateway.track import SentenceEnd, Starts, Track
 from gateway.transcript import Transcript
 
 AHEAD: Final = 3
-"""Segments in the engine at once: the one that is spoken, and enough after it that no gap opens."""
+"""Parts in the engine at once: the one that is spoken, and enough after it that no gap opens."""
 SLICE: Final = 512
 """Characters split before other tasks get a turn."""
 
@@ -62,8 +60,13 @@ class Utterance:
         self._services = services
         self._outbox = outbox
         self._post = post
-        self._splitter = Splitter(max_chars=spec.max_chars)
         self._transcript = Transcript()
+        self._script = Script(
+            options,
+            self._transcript,
+            max_chars=spec.max_chars,
+            release_s=services.config.release_ms / 1000.0 or None,
+        )
         self._playout = Playout(
             lead_ms=services.config.lead_ms, realtime=options.realtime, bundle=options.bundle
         )
@@ -72,49 +75,40 @@ class Utterance:
         )
         self.track = Track(stream=stream, encoder=self._encoder, playout=self._playout, bundle=options.bundle)
         self._changed = asyncio.Event()
-        self._waiting: deque[Segment] = deque()
-        self._submitted: dict[int, Segment] = {}
-        """Segments in the engine or in the track, whose sound has not begun to go out."""
-        self._outstanding = 0
-        self._submitted_to = 0
-        """Where the last segment ends that went to the engine."""
-        self._ended = False
+        self._lines = Lines(rate=spec.sample_rate)
+        self._unaligned: deque[Line] = deque()
+        """Heard from some time on, and their alignment not told."""
         self._cancelled_ms: float | None = None
         self._failure: SpeechError | None = None
         self._ticket: Ticket | None = None
         self._stream: EngineStream | None = None
         self._idle_since = services.clock()
-        self._first_text_at: float | None = None
         self._truncated = False
-        self._dropped: list[tuple[int, int]] = []
 
     # --- from the session ---------------------------------------------------------------------------------
 
     async def feed(self, text: str) -> None:
         """More text. A long one is split in slices, so that others get their turn."""
         arrived = self._services.clock()
-        self._transcript.add(text)
         for at in range(0, len(text), SLICE):
-            self._take(self._splitter.feed(text[at : at + SLICE]), arrived)
+            if self._script.feed(text[at : at + SLICE], arrived):
+                self._changed.set()
             if len(text) > SLICE:
                 await asyncio.sleep(0)
-        pending = self._splitter.position - self._spoken_to()
         limit = self._services.config.pending_chars
-        if pending > limit:
+        if self._script.pending > limit:
             self.fail(SpeechError(f"more than {limit} characters wait to be spoken", code="text_too_long"))
-
-    def _spoken_to(self) -> int:
-        """Where the text ends that the engine has."""
-        return self._waiting[0].start if self._waiting else self._submitted_to
 
     def flush(self) -> None:
         """Speak what is held."""
-        self._take(self._splitter.flush(), self._services.clock())
+        self._script.flush(self._services.clock())
+        self._changed.set()
 
     def end(self) -> None:
         """No more text."""
-        self.flush()
-        self._ended = True
+        rest = self._script.end(self._services.clock())
+        if rest is not None and not self._lines.extend(rest[0], self._transcript.slice(*rest)):
+            self._script.drop(*rest)
         self._changed.set()
 
     def cancel(self, played_ms: float | None) -> None:
@@ -129,13 +123,6 @@ class Utterance:
     def report_played(self, ms: float) -> None:
         """Where the client's listener is."""
         self._playout.on_report(ms, self._services.clock())
-
-    def _take(self, segments: Sequence[Segment], arrived: float) -> None:
-        if segments:
-            self._waiting.extend(segments)
-            if self._first_text_at is None:
-                self._first_text_at = arrived
-            self._changed.set()
 
     # --- the task -----------------------------------------------------------------------------------------
 
@@ -162,13 +149,16 @@ class Utterance:
 
     async def _speak(self) -> Terminal:
         try:
-            while (terminal := self._advance(self._services.clock())) is None:
+            while True:
+                await self._script.read_ahead(AHEAD)
+                await self._tell_alignments()
+                if (terminal := self._advance(self._services.clock())) is not None:
+                    return terminal
                 await self._changed.wait()
                 self._changed.clear()
                 await self._services.pump.kick(self)
         except SpeechError as error:
             return error.as_message(self.name)
-        return terminal
 
     def _advance(self, now: float) -> Terminal | None:
         """One look at everything; the terminal event, once it is due."""
@@ -177,10 +167,10 @@ class Utterance:
         if self._failure is not None:
             raise self._failure
         self._submit(now)
-        if self._waiting or self._outstanding:
+        if self._has_more or self._lines.in_engine:
             self._idle_since = now
             return None
-        if not self._ended:
+        if not self._script.ended:
             if self._is_idle(now):
                 self._leave_slot()
             return None
@@ -193,11 +183,15 @@ class Utterance:
             utterance=self.name,
             duration_ms=self._playout.sent,
             truncated=self._truncated,
-            dropped=tuple(self._dropped),
+            dropped=self._script.dropped,
         )
 
+    @property
+    def _has_more(self) -> bool:
+        return self._lines.has_unsent or self._script.has_more
+
     def _submit(self, now: float) -> None:
-        while self._waiting and self._outstanding < AHEAD:
+        while (self._lines.has_unsent or self._script.is_ready) and self._lines.in_engine < AHEAD:
             if self._stream is None:
                 if not self._is_admitted(now):
                     return
@@ -207,12 +201,9 @@ class Utterance:
                     seed=self._options.seed,
                     listener=self,
                 )
-            segment = self._waiting.popleft()
-            self._submitted[segment.index] = segment
-            self._submitted_to = segment.end
-            self._outstanding += 1
-            tagged = spans(segment.text, segment.start, segment.end, self._options.language)
-            self._stream.submit(segment.index, tagged)
+            if not self._lines.has_unsent:
+                self._lines.put(self._script.take())
+            self._stream.submit(*self._lines.submit())
 
     def _is_admitted(self, now: float) -> bool:
         admission = self._services.admission
@@ -228,7 +219,7 @@ class Utterance:
 
     def _is_idle(self, now: float) -> bool:
         """All was spoken and read, and no text has come for long: the slot can do better."""
-        if self._stream is None or self._waiting or self._outstanding or not self.track.drained:
+        if self._stream is None or self._has_more or self._lines.in_engine or not self.track.drained:
             return False
         return now - self._idle_since >= self._services.config.slot_idle_s
 
@@ -260,8 +251,7 @@ class Utterance:
         )
 
     def _as_cancelled(self, played_ms: float) -> Cancelled:
-        over = self._outstanding == 0 and self.track.drained
-        spoken, remaining = self._transcript.split(played_ms, sent_ms=self._playout.sent, segment_over=over)
+        spoken, remaining = self._transcript.split(played_ms)
         return Cancelled(
             utterance=self.name, played_ms=round(played_ms), text_spoken=spoken, text_remaining=remaining
         )
@@ -270,27 +260,28 @@ class Utterance:
 
     def on_audio(self, chunk: Chunk) -> None:
         """Samples are in the ring."""
+        self._lines.add(chunk.samples)
         self.track.put(chunk)
         if self.track.is_fresh:
             self._changed.set()
 
     def on_sentence_done(self, done: wire.SentenceDone) -> None:
-        """A segment's samples are all there."""
-        self._outstanding -= 1
+        """A part's samples are all there."""
         self._truncated |= done.truncated
-        if done.unsaid:
-            segment = self._submitted.pop(done.sentence)
-            if len(self._dropped) < MAX_DROPPED:
-                self._dropped.append((segment.start, segment.end))
-        self.track.put(SentenceEnd(done.sentence))
-        if self._ended and not self._waiting and not self._outstanding:
+        line = self._lines.end_part()
+        if line is not None:
+            self.track.put(SentenceEnd(line.number))
+            if not line.has_sound:
+                segment = line.rendition.segment
+                self._script.drop(segment.start, segment.end)
+        if self._script.ended and not self._has_more and not self._lines.in_engine:
             self.track.end()
         self._changed.set()
 
     def on_failed(self, error: SpeechError) -> None:
         """The engine gave it up, or was lost. What it had made is in our own memory, and is still played."""
         self._stream = None
-        if self._outstanding:
+        if self._lines.in_engine:
             self.fail(error)
 
     def lead_ms(self) -> float:
@@ -315,29 +306,29 @@ class Utterance:
 
     def _post_audio(self, message: AudioMessage, now: float) -> None:
         metrics = self._services.metrics
-        if message.sequence == 0 and self._first_text_at is not None:
-            metrics.ttfa.observe(now - self._first_text_at)
+        if message.sequence == 0 and self._script.first_at is not None:
+            metrics.ttfa.observe(now - self._script.first_at)
         self._outbox.put(Audio(message.stream, encode_audio(message)))
         metrics.lead.observe(self._playout.lead(now) / 1000.0)
 
     def _post_starts(self, message: Starts) -> None:
-        segment = self._submitted.pop(message.number)
-        self._transcript.on_starts(segment, message.start_ms)
-        self._post(
-            SentenceEvent(
-                utterance=self.name,
-                index=segment.index,
-                start=segment.start,
-                end=segment.end,
-                start_ms=message.start_ms,
-            )
-        )
+        line = self._lines.start(message.number)
+        self._transcript.on_starts(line, message.start_ms)
+        self._post(line.as_sentence(self.name))
+        if self._options.aligned:
+            self._unaligned.append(line)
+            self._changed.set()
+
+    async def _tell_alignments(self) -> None:
+        while self._unaligned and self._unaligned[0].is_whole:
+            self._post(self._unaligned.popleft().as_alignment(self.name))
+            await self._outbox.drain()
 
     def on_tick(self, now: float) -> None:
         """Notice an underrun; wake the task when time itself has something to decide."""
-        if self._playout.check_underrun(now, more=self._outstanding > 0):
+        if self._playout.check_underrun(now, more=self._lines.in_engine > 0):
             self._services.metrics.underruns.inc()
-        if self._is_heard(now) or self._is_idle(now):
+        if self._script.release(now) or self._is_heard(now) or self._is_idle(now):
             self._changed.set()
 
     def fail(self, error: SpeechError) -> None:

@@ -476,6 +476,7 @@ async def test_a_long_text_has_no_underrun(visit: Visitor, tones: Server) -> Non
     await here.until("c.session === 'ready'")
     await here.say("One sentence follows the other here. " * 8)
     await here.until("c.sentence >= 2")
+    await here.until("document.querySelector('.sentence.now .said')?.textContent.length > 5")
     await here.until("c.state === 'over'")
     counters = await here.counters()
     assert counters["playedMs"] > 10_000

@@ -206,7 +206,7 @@ async def test_an_error_ends_its_utterance_and_leaves_the_others() -> None:
 async def test_what_a_later_server_adds_is_ignored() -> None:
     async def script(peer: Peer) -> None:
         await peer.receive()
-        await peer.socket.send_str('{"type":"alignment","utterance":"u1","words":[1]}')
+        await peer.socket.send_str('{"type":"visemes","utterance":"u1","words":[1]}')
         await peer.socket.send_str(
             '{"type":"started","utterance":"u1","stream":3,"voice":"v","seed":1,"format":"opus",'
             '"sample_rate":24000,"mood":"new"}'

@@ -57,6 +57,19 @@ def test_an_engines_settings_are_merged_field_by_field(file: Path, monkeypatch: 
     assert config.engines["main"] == EngineSettings(kind="synthetic", slots=5, threads=4, synthetic_rtf=0.5)
 
 
+def test_a_lexicon_is_ready_for_use(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.write_text(
+        'chunk_size = 500\n[lexicon]\nnginx = "engine x"\n[lexicon.zh]\nAI = "人工智能"\n', "utf-8"
+    )
+    config = load(file, {})
+    assert [(entry.word, entry.language) for entry in config.words.entries] == [("nginx", None), ("AI", "zh")]
+    child = Config.model_validate_json(config.model_dump_json())
+    assert child.words.entries == config.words.entries
+    assert child == config
+    monkeypatch.setenv("SAYFLOW_LEXICON", '{"k8s": "kubernetes"}')
+    assert {entry.word for entry in load(None, {}).words.entries} == {"k8s"}
+
+
 def test_lists_come_from_every_source(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file.write_text('origins = ["http://file"]\n')
     assert load(file, {}).origins == ("http://file",)
@@ -73,6 +86,15 @@ def test_lists_come_from_every_source(file: Path, monkeypatch: pytest.MonkeyPatc
         ("lead_ms = 199", "lead_ms"),
         ("bundle = 26", "bundle"),
         ('token = ""', "token"),
+        ("chunk_size = 49", "chunk_size"),
+        ("chunk_size = 501", "chunk_size"),
+        ("release_ms = -1", "release_ms"),
+        ("release_ms = 60001", "release_ms"),
+        ('code = "speak"', "code"),
+        ('thoughts = "speak"', "thoughts"),
+        ("[lexicon]\nnginx = 1", "lexicon.nginx"),
+        ('[lexicon]\nnginx = "..."', "lexicon"),
+        ('[lexicon.fr]\nnginx = "x"', "lexicon"),
         ("auth_s = 0", "auth_s"),
         ('log_level = "loud"', "log_level"),
         ("[engines.main]\nfoo = 1", "engines.main.foo"),

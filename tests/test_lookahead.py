@@ -16,7 +16,7 @@ def hidden(count: int) -> Tensor:
 
 
 def test_the_lookahead_grows_where_generation_outruns_playback() -> None:
-    schedule = Schedule(first=6, chunk=6, low=12, urgent=5)
+    schedule = Schedule(first=6, chunk=6, low=12)
     delivered, used, first_at = 0, [], 0
     for fed in range(1, 400):
         # Two steps are made in the time of one, from the first sound on.
@@ -36,7 +36,7 @@ def test_the_lookahead_grows_where_generation_outruns_playback() -> None:
 
 
 def test_a_machine_just_in_time_keeps_a_short_lookahead_and_a_fast_one_waits_for_none() -> None:
-    schedule = Schedule(first=6, chunk=6, low=12, urgent=5)
+    schedule = Schedule(first=6, chunk=6, low=12, least=6)
 
     def taken(made: int, delivered: int, lead: int) -> int | None:
         return schedule.lookahead(made=made, delivered=delivered, lead=lead)
@@ -50,14 +50,14 @@ def test_a_machine_just_in_time_keeps_a_short_lookahead_and_a_fast_one_waits_for
     assert taken(40, 3072, 12 * STEP - 1) == 16
 
 
-def test_certain_sound_is_taken_as_soon_as_there_is_some() -> None:
-    schedule = Schedule(first=6, chunk=6, low=12, urgent=5)
-    assert schedule.lookahead(made=53, delivered=0, lead=0) == CONTEXT
+def test_certain_sound_is_taken_when_it_is_worth_it() -> None:
+    schedule = Schedule(first=6, chunk=6, low=12)
+    assert schedule.lookahead(made=58, delivered=0, lead=0) == CONTEXT
     assert schedule.lookahead(made=57, delivered=0, lead=12 * STEP) is None
 
 
 def test_the_more_streams_the_more_a_delivery_is_worth_until_it_is_urgent() -> None:
-    schedule = Schedule(first=6, chunk=6, most=24, low=8, urgent=5)
+    schedule = Schedule(first=6, chunk=10, low=8, urgent=5, least=4, crowd=3, reserve=20)
 
     def first(streams: int, delivered: int, lead: int) -> int | None:
         """Steps beyond what was delivered at which a delivery comes."""
@@ -68,14 +68,15 @@ def test_the_more_streams_the_more_a_delivery_is_worth_until_it_is_urgent() -> N
         )
         return next((steps for steps, is_taken in enumerate(taken) if is_taken), None)
 
-    assert [first(streams, 0, 0) for streams in (1, 2, 4, 8)] == [12, 18, 30, 30]
-    assert [first(4, 24 * STEP, lead * STEP) for lead in (7, 4)] == [30, 12]
-    assert schedule.lookahead(made=51, delivered=24 * STEP, lead=4 * STEP, streams=4) == 6
+    assert [first(streams, 0, 0) for streams in (1, 2, 3, 8)] == [16, 26, 72, 72]
+    assert [first(2, 24 * STEP, lead * STEP) for lead in (7, 4, 0)] == [26, 10, 10]
+    assert schedule.lookahead(made=34, delivered=24 * STEP, lead=4 * STEP, streams=2) == 6
+    assert schedule.lookahead(made=72, delivered=0, lead=0, streams=4) == CONTEXT
 
 
 def test_a_sentence_after_another_needs_no_early_sound() -> None:
     """The listener has two seconds of the one before in hand."""
-    schedule = Schedule(first=6, chunk=6, low=12, urgent=5)
+    schedule = Schedule(first=6, chunk=6, low=12)
     assert not any(schedule.lookahead(made=made, delivered=0, lead=48_000) for made in range(1, 100))
 
 
@@ -83,7 +84,7 @@ def test_a_schedule_that_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match="lookahead"):
         Schedule(first=53)
     with pytest.raises(ValueError, match="delivery"):
-        Schedule(chunk=0)
+        Schedule(least=0)
     with pytest.raises(ValueError, match="delivery"):
         Schedule(urgent=9)
 
@@ -132,7 +133,7 @@ def test_early_sound_has_the_length_of_the_whole_and_becomes_it(count: int, pace
     exact_from = None
     for fed in range(1, count + 1):
         seam.feed(state.feed([0], steps[None, fed - 1 : fed])[0])
-        playhead = min(seam.delivered, STEP * (fed - 12) // pace)
+        playhead = min(seam.delivered, STEP * (fed - 16) // pace)
         lead = seam.delivered - max(0, playhead)
         lookahead = schedule.lookahead(made=fed, delivered=seam.delivered, lead=lead)
         if lookahead is not None:
@@ -141,8 +142,8 @@ def test_early_sound_has_the_length_of_the_whole_and_becomes_it(count: int, pace
     parts.append(seam.finish(state.flush(0)))
     sound = torch.cat(parts)
     assert sound.shape == whole.shape
-    if count > 12:
-        assert parts[0].shape[0] == 6 * STEP - FADE
+    if count > 16:
+        assert parts[0].shape[0] == 10 * STEP - FADE
     if exact_from is not None:
         assert float((sound[exact_from:] - whole[exact_from:]).abs().max()) < 1e-4
     assert (exact_from is not None) == (count == 300)

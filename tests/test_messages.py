@@ -17,6 +17,7 @@ from gateway.messages import (
     CACHE,
     FALLBACK,
     LIVE,
+    Alignment,
     AudioMessage,
     Cancelled,
     ClientMessage,
@@ -55,6 +56,10 @@ SENT: tuple[ServerMessage, ...] = (
     HELLO,
     Started(utterance="a", stream=1, voice="v", seed=2**53 - 1, format="opus", sample_rate=24_000),
     SentenceEvent(utterance="a", index=0, start=0, end=5, start_ms=0),
+    SentenceEvent(
+        utterance="a", index=1, start=5, end=9, start_ms=40, sentence=1, language="mixed", dropped=((6, 7),)
+    ),
+    Alignment(utterance="a", index=0, chars=((0, 1, 0, 60), (1, 5, 60, 200))),
     Done(utterance="a", duration_ms=100),
     Done(utterance="a", duration_ms=100, truncated=True, dropped=((0, 3), (5, 9))),
     Cancelled(utterance="a", played_ms=5, text_spoken="你好", text_remaining="\ufffd😀"),

@@ -77,6 +77,7 @@ async function speak(text) {
     speed: Number(ui.speed.value),
     format: player.format,
     sample_rate: pcm ? 48000 : null,
+    alignment: "chars",
   });
   speech = new Speech(utterance, player);
   listen(speech, text);
@@ -104,6 +105,8 @@ async function write(current, text) {
 }
 
 function listen(current, text) {
+  const points = Array.from(text);
+  const hasWords = ([start, end]) => /[\p{L}\p{N}]/u.test(points.slice(start, end).join(""));
   let sent = 0;
   const on = (type, handler) =>
     current.addEventListener(type, ({ detail }) => {
@@ -114,6 +117,7 @@ function listen(current, text) {
     reading.append(piece);
   });
   on("sentence", (sentence) => reading.addSentence(sentence));
+  on("progress", ({ index, place }) => reading.progress(index, place));
   on("change", showSpeech);
   on("cancelled", ({ played_ms, text_spoken, text_remaining }) => {
     unsaid = text_remaining + text.slice(sent);
@@ -127,7 +131,7 @@ function listen(current, text) {
   });
   on("done", ({ truncated, dropped = [] }) => {
     if (truncated) tell(() => t("truncated"));
-    else if (dropped.length > 0 && current.packets > 0) tell(() => t("dropped"));
+    else if (current.packets > 0 && dropped.some(hasWords)) tell(() => t("dropped"));
   });
   on("over", () => {
     typing?.abort();

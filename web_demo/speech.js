@@ -3,7 +3,7 @@
  *
  * Follows the playhead, not the arrival of sound: which sentence is heard, how far ahead the server is, where the
  * listener was left waiting. Knows no page. Events: `change` (a phase), `sent`, `sentence`, `done`, `cancelled`,
- * `error`, `over`.
+ * `progress` (a place in the text), `error`, `over`.
  */
 
 import { TICKS_PER_MS } from "./messages.js";
@@ -31,6 +31,8 @@ export class Speech extends EventTarget {
   #bytes = 0;
   #playoutOver = false;
   #nextSequence = 0;
+  #alignments = new Map(); // index of a sentence -> its characters' times
+  #place = 0; // up to which code point the text was heard
   /** waiting (no sound yet) | speaking | stopping | over */
   phase = "waiting";
   sentences = [];
@@ -55,6 +57,7 @@ export class Speech extends EventTarget {
       this.sentences.push(message);
       this.#emit("sentence", message);
     });
+    on("alignment", ({ index, chars }) => this.#alignments.set(index, chars));
     on("done", (message) => {
       this.#emit("done", message);
       this.#terminal();
@@ -146,9 +149,19 @@ export class Speech extends EventTarget {
   #follow() {
     if (this.ttfaMs === null) return;
     const heard = this.sentences.findLastIndex((sentence) => sentence.start_ms <= this.playedMs);
-    if (heard === this.sentence) return;
-    this.sentence = heard;
-    this.#emit("change");
+    if (heard !== this.sentence) {
+      this.sentence = heard;
+      this.#emit("change");
+    }
+    if (heard >= 0) this.#progress(this.sentences[heard].index);
+  }
+
+  /** The server's estimate of the character that is heard; it comes when the sentence is made, if in time. */
+  #progress(index) {
+    const char = this.#alignments.get(index)?.findLast(([, , startMs]) => startMs <= this.playedMs);
+    if (!char || char[1] === this.#place) return;
+    this.#place = char[1];
+    this.#emit("progress", { index, place: this.#place });
   }
 
   #terminal() {

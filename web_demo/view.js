@@ -4,7 +4,7 @@
  * Writes to the elements it is given; decides nothing.
  */
 
-import { utf16Index } from "./text.js";
+import { codePointLength, utf16Index } from "./text.js";
 
 /** The text as it is sent, cut into sentences as the server announces them. */
 export class Reading {
@@ -47,6 +47,7 @@ export class Reading {
     span.className = "sentence";
     span.dataset.index = String(index);
     span.textContent = text.slice(from, to);
+    span.dataset.start = String(end - codePointLength(span.textContent));
     this.#tail.replaceData(0, to, "");
     this.#tail.before(text.slice(0, from), span);
     this.#covered = end;
@@ -62,6 +63,18 @@ export class Reading {
       else span.removeAttribute("aria-current");
     }
     this.#reveal(this.#sentences.get(current));
+  }
+
+  /** Within the sentence that is heard: up to which code point of all the text. */
+  progress(index, place) {
+    const span = this.#sentences.get(index);
+    if (!span) return;
+    const text = span.textContent;
+    const at = utf16Index(text, place - Number(span.dataset.start));
+    const said = document.createElement("span");
+    said.className = "said";
+    said.textContent = text.slice(0, at);
+    span.replaceChildren(said, text.slice(at));
   }
 
   /** After a stop: what was heard, and what was not. */

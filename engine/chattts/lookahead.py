@@ -29,24 +29,26 @@ class Schedule:
     time: to look ahead to, up to `enough`, then to deliver, so that the lead grows, until it is so long that
     all is certain before it is wanted. Where it does not, the lookahead stays short, and never below `first`.
     An estimate costs as much as making several steps, so that the more streams share the machine, the more
-    each delivery must be worth.
+    each must be worth; from `crowd` streams on all sound is certain, and a sentence starts later.
     """
 
     first: int = 6
     """Steps of right context of the first sound, and the least ever."""
     enough: int = 16
     """Steps of right context over which a larger delivery is worth more than a better one."""
-    chunk: int = 6
+    chunk: int = 10
     """Steps that a delivery of estimates is worth, for each stream that is being made."""
-    most: int = 24
-    """Steps that are worth it however many there are."""
     low: int = 8
     """Steps of lead under which more is delivered."""
     urgent: int = 5
-    """Steps of lead under which a delivery need not be worth more than `chunk`."""
+    """Steps of lead under which a delivery of `least` steps is worth it."""
+    least: int = 4
+    crowd: int = 3
+    reserve: int = 20
+    """Certain steps with which a sentence starts in a crowd."""
 
     def __post_init__(self) -> None:
-        if not (0 <= self.first <= CONTEXT and 0 < self.chunk <= self.most and 0 <= self.urgent <= self.low):
+        if not (0 <= self.first <= CONTEXT and 0 < self.least <= self.chunk and 0 <= self.urgent <= self.low):
             raise ValueError(f"a lookahead is 0 to {CONTEXT} steps, and a delivery at least one")
 
     def lookahead(self, *, made: int, delivered: int, lead: int, streams: int = 1) -> int | None:
@@ -59,14 +61,19 @@ class Schedule:
         if lead >= self.low * STEP:
             return None
         ahead = made - -(-delivered // STEP)
-        if ahead > CONTEXT:
+        # With nothing in hand yet the listener does not wait for this: a start that holds is worth more.
+        runs_out = delivered and lead < self.urgent * STEP
+        worth = self.least if runs_out else self.chunk
+        if streams >= self.crowd and not delivered and not lead:
+            worth = self.reserve
+        if ahead >= CONTEXT + worth:
             return CONTEXT
-        lookahead = ahead - min(self.most, self.chunk * streams)
+        if streams >= self.crowd:
+            return None
+        lookahead = ahead - self.chunk * streams
         if lookahead >= self.first:
             return min(lookahead, self.enough)
-        # With nothing in hand yet the listener does not wait for this: a start that holds is worth more.
-        runs_out = 0 < lead < self.urgent * STEP
-        return self.first if runs_out and ahead - self.chunk >= self.first else None
+        return self.first if runs_out and ahead - worth >= self.first else None
 
 
 class Seam:

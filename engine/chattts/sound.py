@@ -1,13 +1,13 @@
 """Steps to deliverable sound, for every slot: when the vocoder is fed, and what is taken early.
 
 Between the decode steps of `model` and the ring. The vocoder's work on many steps of many streams at once
-costs a fraction of that on one at a time. So steps are held, and all streams are fed every `FEED` steps; in
-between, one that runs low is fed by itself, when and with which lookahead `lookahead.Schedule` says.
+costs a fraction of that on one at a time. So steps are held until a stream runs low, which is when and with
+which lookahead `lookahead.Schedule` says, or until they are many; and streams are fed together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,6 +19,8 @@ from engine.chattts.vocoder import SAMPLE_RATE, StreamingVocoder
 
 FEED: Final = 16
 """Steps that are held at most."""
+COMPANY: Final = 8
+"""Steps from which on a stream is fed along with another that has to be."""
 
 
 @dataclass(slots=True)
@@ -31,6 +33,11 @@ class _Voiced:
     made: int = 0
     """Steps so far, with those held."""
 
+    @property
+    def held_steps(self) -> int:
+        """How many they are."""
+        return sum(map(len, self.held))
+
 
 class Sound:
     """One vocoder and its schedule; `None`: sound is taken only when it is certain."""
@@ -42,7 +49,6 @@ class Sound:
         self._schedule = schedule
         self._clock = clock
         self._slots: dict[int, _Voiced] = {}
-        self._turn = 0
         self._heard_at: dict[int, float] = {}
         """When the listener of each slot will have heard all that was taken, at the earliest."""
 
@@ -68,11 +74,12 @@ class Sound:
 
     def take(self, slots: Sequence[int]) -> dict[int, Tensor]:
         """The samples of each of these slots that are to be delivered after a step; mostly none."""
-        self._turn += 1
         wanted = {slot: self._lookahead(slot, len(slots)) for slot in slots}
-        everyone = self._turn % FEED == 0
-        self._feed([slot for slot in slots if everyone or wanted[slot] is not None])
-        return {slot: self._take(slot, lookahead, everyone) for slot, lookahead in wanted.items()}
+        due = any(lookahead is not None for lookahead in wanted.values())
+        company = COMPANY if due else FEED
+        fed = {slot for slot in slots if wanted[slot] is not None or self._slots[slot].held_steps >= company}
+        self._feed(fed)
+        return {slot: self._take(slot, lookahead, slot in fed) for slot, lookahead in wanted.items()}
 
     def _take(self, slot: int, lookahead: int | None, is_fed: bool) -> Tensor:
         seam = self._slots[slot].seam
@@ -102,11 +109,11 @@ class Sound:
             streams=streams,
         )
 
-    def _feed(self, slots: Sequence[int]) -> None:
+    def _feed(self, slots: Iterable[int]) -> None:
         """Give the vocoder what is held; slots that hold as many steps go together."""
         groups: dict[int, list[int]] = {}
         for slot in slots:
-            if count := sum(map(len, self._slots[slot].held)):
+            if count := self._slots[slot].held_steps:
                 groups.setdefault(count, []).append(slot)
         for group in groups.values():
             steps = torch.stack([torch.cat(self._slots[slot].held) for slot in group])
