@@ -10,6 +10,7 @@ slot and is not stepped.
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -110,7 +111,8 @@ class Scheduler(Generic[Owner]):
     def __init__(
         self, *, slots: int, max_batch: int, sample_rate: int = 24_000, window_s: float = 0.0
     ) -> None:
-        self._free = list(range(slots - 1, -1, -1))
+        self._free = list(range(slots))
+        """A heap: the slots in use lie close together, which is what a batch over them costs by."""
         self._max_batch = max_batch
         self._rate = sample_rate
         self._window_s = window_s
@@ -138,7 +140,7 @@ class Scheduler(Generic[Owner]):
         if not self._free:
             raise Busy("every slot of the engine is taken")
         self._generation += 1
-        slot = self._free.pop()
+        slot = heapq.heappop(self._free)
         stream = Stream(owner, utterance, slot, self._generation, voice, parameters, seed, turn=self._turn)
         self._streams[slot] = stream
         return stream
@@ -173,7 +175,7 @@ class Scheduler(Generic[Owner]):
         del self._streams[stream.slot]
         if stream.in_model:
             self._stale.add(stream.slot)
-        self._free.append(stream.slot)
+        heapq.heappush(self._free, stream.slot)
 
     def is_running(self, stream: Stream[Owner]) -> bool:
         """A step that advances this stream is under way."""

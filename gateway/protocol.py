@@ -17,6 +17,7 @@ from gateway.errors import CloseCode, Refused
 from gateway.messages import (
     Auth,
     Cancel,
+    Alignment,
     Cancelled,
     ClientMessage,
     Done,
@@ -164,7 +165,7 @@ class Protocol:
 
     def send(self, message: ServerMessage) -> str:
         """The text of a message, which must be legal now."""
-        if isinstance(message, Started | SentenceEvent):
+        if isinstance(message, Started | SentenceEvent | Alignment):
             assert message.utterance in self._open, "an event of an utterance that is over"
         elif isinstance(message, Done | Cancelled) or (isinstance(message, Error) and message.utterance):
             assert message.utterance is not None

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from engine.chattts import sampler, weights
 from engine.chattts.embed import ROWS
-from engine.chattts.gpt import CHUNK, Gpt
+from engine.chattts.gpt import CHUNK, Gpt, slots_that_fit
+from engine.chattts.layout import RELEASED
 from engine.chattts.weights import Checkpoint
 from tests.upstream import write_tiny
 
@@ -246,3 +247,24 @@ def test_positions_have_a_bound(checkpoint: Checkpoint) -> None:
         gpt.decode(torch.tensor([0]), rows[:1])
     with pytest.raises(AssertionError, match="go on where"):
         gpt.prefill(1, rows[:3], 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_slots_fill_what_is_free_beside_the_reserve(checkpoint: Checkpoint, dtype: torch.dtype) -> None:
+    gpt = make(checkpoint, dtype)
+    cache = gpt._keys.nbytes + gpt._values.nbytes
+
+    def fit(free: int, reserve: int) -> int:
+        return slots_that_fit(free, checkpoint.gpt_shape, POSITIONS, dtype, reserve)
+
+    assert fit(cache, 0) == SLOTS
+    assert fit(cache - 1, 0) == SLOTS - 1
+    assert fit(cache + 1000, 1000) == SLOTS
+    assert fit(cache + 1000, 1001) == SLOTS - 1
+    assert fit(0, 0) == fit(1000, 2000) == 0
+
+
+def test_slots_of_the_released_shape() -> None:
+    """61,440 bytes a position in bf16; 8 GB of 24 are for all else."""
+    slots = slots_that_fit(24 * 10**9, RELEASED.gpt, 640 + 1024, torch.bfloat16, 8 * 10**9)
+    assert slots == 16 * 10**9 // (61_440 * (640 + 1024 + CHUNK)) == 153

@@ -16,7 +16,7 @@ def hidden(count: int) -> Tensor:
 
 
 def test_the_lookahead_grows_where_generation_outruns_playback() -> None:
-    schedule = Schedule(first=6, chunk=6, low=12)
+    schedule = Schedule(first=6, chunk=6, low=12, least=6)
     delivered, used, first_at = 0, [], 0
     for fed in range(1, 400):
         # Two steps are made in the time of one, from the first sound on.
@@ -51,13 +51,13 @@ def test_a_machine_just_in_time_keeps_a_short_lookahead_and_a_fast_one_waits_for
 
 
 def test_certain_sound_is_taken_when_it_is_worth_it() -> None:
-    schedule = Schedule(first=6, chunk=6, low=12)
+    schedule = Schedule(first=6, chunk=6, low=12, least=6)
     assert schedule.lookahead(made=58, delivered=0, lead=0) == CONTEXT
     assert schedule.lookahead(made=57, delivered=0, lead=12 * STEP) is None
 
 
 def test_the_more_streams_the_more_a_delivery_is_worth_until_it_is_urgent() -> None:
-    schedule = Schedule(first=6, chunk=10, low=8, urgent=5, least=4, crowd=3, reserve=20)
+    schedule = Schedule(first=6, chunk=10, low=8, urgent=5, least=4, crowd=3, reserve=24)
 
     def first(streams: int, delivered: int, lead: int) -> int | None:
         """Steps beyond what was delivered at which a delivery comes."""
@@ -68,15 +68,16 @@ def test_the_more_streams_the_more_a_delivery_is_worth_until_it_is_urgent() -> N
         )
         return next((steps for steps, is_taken in enumerate(taken) if is_taken), None)
 
-    assert [first(streams, 0, 0) for streams in (1, 2, 3, 8)] == [16, 26, 72, 72]
-    assert [first(2, 24 * STEP, lead * STEP) for lead in (7, 4, 0)] == [26, 10, 10]
+    assert [first(streams, 0, 0) for streams in (1, 2, 3, 8)] == [16, 36, 76, 76]
+    assert [first(2, 24 * STEP, lead * STEP) for lead in (7, 4, 0)] == [36, 10, 10]
     assert schedule.lookahead(made=34, delivered=24 * STEP, lead=4 * STEP, streams=2) == 6
-    assert schedule.lookahead(made=72, delivered=0, lead=0, streams=4) == CONTEXT
+    assert schedule.lookahead(made=76, delivered=0, lead=0, streams=4) == CONTEXT
+    assert first(4, 24 * STEP, 0) == CONTEXT + 16, "no small pieces, however late"
 
 
 def test_a_sentence_after_another_needs_no_early_sound() -> None:
     """The listener has two seconds of the one before in hand."""
-    schedule = Schedule(first=6, chunk=6, low=12)
+    schedule = Schedule(first=6, chunk=6, low=12, least=6)
     assert not any(schedule.lookahead(made=made, delivered=0, lead=48_000) for made in range(1, 100))
 
 

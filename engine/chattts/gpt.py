@@ -5,7 +5,7 @@ which predicts the next step's codes). Imports of the engine the checkpoint's ty
 
 A stream's numbers are its own, bit for bit: the matrix products always see `ROWS` rows (decode) or `CHUNK`
 rows (prefill), padded with zeros, so that the same kernel runs whatever the batch; attention runs row by row
-over exactly the row's own positions.
+over exactly the row's own positions. `decode_rows`, for a GPU, gives that up: see `cuda_step`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from torch.nn import functional
 from engine.chattts.embed import ROWS, Embed, padded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from engine.chattts import backend
+    from engine.chattts.layout import GptShape
     from engine.chattts.weights import Checkpoint
 
 CHUNK: Final = 32
@@ -88,6 +89,31 @@ class Gpt(Embed):
         """Positions that each slot holds, int64 [slots]."""
         return torch.tensor(self._lengths)
 
+    @property
+    def shape(self) -> GptShape:
+        """Of the checkpoint."""
+        return self._shape
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self._device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of weights, keys, values and hidden states."""
+        return self._dtype
+
+    @property
+    def slots(self) -> int:
+        """Streams that have a place."""
+        return len(self._lengths)
+
+    @property
+    def full_reach(self) -> int:
+        """A `reach` that takes in every place of a stream, and not the one where idle rows write."""
+        return self._max_positions + CHUNK // 2
+
     # --- state ----------------------------------------------------------------------------------------------
 
     def reset(self, slot: int) -> None:
@@ -139,6 +165,45 @@ class Gpt(Embed):
             self._lengths[slot] += 1
         return torch.cat(found)
 
+    # --- the batch as one, for a GPU ------------------------------------------------------------------------
+
+    def decode_rows(self, embeddings: Tensor, places: Tensor, reach: int) -> Tensor:
+        """One position [B, H] into slots 0 to B - 1, each at its place [B], below `reach`; -1: an idle row,
+        which leaves its slot as it is. Hidden states [B, H], of idle rows without meaning.
+
+        What is launched depends on B and `reach` alone, and nothing waits for the device: a CUDA graph can
+        hold it. The slots' lengths stay until `grow`, and what lies past them must be numbers: `clear_rest`.
+        """
+        rows = torch.arange(len(places), device=self._device)
+        places = torch.where(places < 0, self._keys.shape[3] - 1, places)
+        unseen = torch.arange(reach, device=self._device) > places[:, None]
+        mask = torch.zeros(unseen.shape, dtype=self._dtype, device=self._device)
+        mask = mask.masked_fill(unseen, -torch.inf)[:, None, None]
+
+        def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            keys, values = self._keys[layer, : len(rows)], self._values[layer, : len(rows)]
+            keys[rows, :, places] = key
+            values[rows, :, places] = value
+            return self._attend(query[:, :, None], keys[:, :, :reach], values[:, :, :reach], mask)[:, :, 0]
+
+        return self._run(embeddings, places, attend)
+
+    def length(self, slot: int) -> int:
+        """Positions that the slot holds."""
+        return self._lengths[slot]
+
+    def grow(self, slots: Sequence[int]) -> None:
+        """What `decode_rows` wrote for these slots counts."""
+        for slot in slots:
+            # One more than a stream may hold: a step goes on before the stream is found to be at its limit.
+            assert self._lengths[slot] <= self._max_positions, "a slot is full"
+            self._lengths[slot] += 1
+
+    def clear_rest(self, slot: int) -> None:
+        """Zero what an earlier stream left past the slot's end: masked, a NaN would still be one."""
+        self._keys[:, slot, :, self._lengths[slot] :] = 0
+        self._values[:, slot, :, self._lengths[slot] :] = 0
+
     # --- layers ---------------------------------------------------------------------------------------------
 
     def _prefill_chunk(self, slot: int, rows: Tensor, start: int) -> Tensor:
@@ -151,7 +216,8 @@ class Gpt(Embed):
             keys, values = self._keys[layer, slot], self._values[layer, slot]
             keys[:, start:end] = key.transpose(0, 1)
             values[:, start:end] = value.transpose(0, 1)
-            return self._attend(query.transpose(0, 1), keys[:, :end], values[:, :end], mask).transpose(0, 1)
+            queries = query.transpose(0, 1)[None]
+            return self._attend(queries, keys[None, :, :end], values[None, :, :end], mask)[0].transpose(0, 1)
 
         return self._run(rows, positions, attend)
 
@@ -166,7 +232,8 @@ class Gpt(Embed):
                 keys[:, length] = key[row]
                 values[:, length] = value[row]
                 past = slice(0, length + 1)
-                found[row] = self._attend(query[row, :, None], keys[:, past], values[:, past], None)[:, 0]
+                one = query[row, None, :, None]
+                found[row] = self._attend(one, keys[None, :, past], values[None, :, past], None)[0, :, 0]
             return found
 
         return self._run(padded(embeddings, ROWS), positions, attend)[: len(slots)]
@@ -188,11 +255,11 @@ class Gpt(Embed):
         return self._normal(rows, self._norm)
 
     def _attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """Attention of queries [heads, M, d] over keys and values [kv heads, T, d]."""
+        """Attention of queries [B, heads, M, d] over keys and values [B, kv heads, T, d]."""
         shared = self._shape.heads // self._shape.kv_heads
         if shared > 1:
-            keys, values = keys.repeat_interleave(shared, 0), values.repeat_interleave(shared, 0)
-        return functional.scaled_dot_product_attention(query[None], keys[None], values[None], mask)[0]
+            keys, values = keys.repeat_interleave(shared, 1), values.repeat_interleave(shared, 1)
+        return functional.scaled_dot_product_attention(query, keys, values, mask)
 
     def _normal(self, rows: Tensor, weight: Tensor) -> Tensor:
         """RMSNorm, never in less than fp32."""
@@ -222,6 +289,12 @@ class Gpt(Embed):
         # In fp32 the angles of large positions lose their last digits, in fp16 all of them.
         angles = torch.arange(positions, dtype=torch.float64)[:, None] * speeds
         return self._take(angles.cos()), self._take(angles.sin())
+
+
+def slots_that_fit(free_bytes: int, shape: GptShape, positions: int, dtype: torch.dtype, reserve: int) -> int:
+    """Slots of `positions` positions whose keys and values fit into what is free beside `reserve` bytes."""
+    position = 2 * shape.layers * shape.kv_heads * shape.head_dim * dtype.itemsize
+    return max(0, free_bytes - reserve) // (position * (positions + CHUNK))
 
 
 def _rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

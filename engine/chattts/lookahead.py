@@ -37,15 +37,18 @@ class Schedule:
     enough: int = 16
     """Steps of right context over which a larger delivery is worth more than a better one."""
     chunk: int = 10
-    """Steps that a delivery of estimates is worth, for each stream that is being made."""
+    """Steps that a delivery of estimates is worth to a stream by itself: with another one each waits for the
+    other's estimates too, and 3 times as many keep both ahead."""
     low: int = 8
     """Steps of lead under which more is delivered."""
     urgent: int = 5
     """Steps of lead under which a delivery of `least` steps is worth it."""
-    least: int = 4
+    least: int = 8
     crowd: int = 3
-    reserve: int = 20
+    reserve: int = 24
     """Certain steps with which a sentence starts in a crowd."""
+    piece: int = 16
+    """Certain steps that a delivery is worth in a crowd: small ones would cost what they are to save."""
 
     def __post_init__(self) -> None:
         if not (0 <= self.first <= CONTEXT and 0 < self.least <= self.chunk and 0 <= self.urgent <= self.low):
@@ -61,16 +64,15 @@ class Schedule:
         if lead >= self.low * STEP:
             return None
         ahead = made - -(-delivered // STEP)
+        if streams >= self.crowd:
+            worth = self.piece if delivered or lead else self.reserve
+            return CONTEXT if ahead >= CONTEXT + worth else None
         # With nothing in hand yet the listener does not wait for this: a start that holds is worth more.
         runs_out = delivered and lead < self.urgent * STEP
         worth = self.least if runs_out else self.chunk
-        if streams >= self.crowd and not delivered and not lead:
-            worth = self.reserve
         if ahead >= CONTEXT + worth:
             return CONTEXT
-        if streams >= self.crowd:
-            return None
-        lookahead = ahead - self.chunk * streams
+        lookahead = ahead - self.chunk * streams * (streams + 1) // 2
         if lookahead >= self.first:
             return min(lookahead, self.enough)
         return self.first if runs_out and ahead - worth >= self.first else None

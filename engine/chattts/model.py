@@ -7,6 +7,7 @@ parameters, seed, history, cache, vocoder state.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -180,7 +181,8 @@ class ChatTTSModel:
         """One step of every row."""
         began = self._clock()
         drawn = self._draw(slots)
-        ended = {slot: self._ending(self.rows[slot], codes) for slot, codes in zip(slots, drawn, strict=True)}
+        ends = (drawn == EOS).any(-1).tolist()
+        ended = {slot: self._ending(slot, is_end) for slot, is_end in zip(slots, ends, strict=True)}
         going = [index for index, slot in enumerate(slots) if ended[slot] is None]
         pcm = self._advance([slots[index] for index in going], drawn[going]) if going else {}
         outputs = [self._output(slot, pcm.get(slot), ended[slot]) for slot in slots]
@@ -269,11 +271,13 @@ class ChatTTSModel:
             torch.tensor([row.step for row in rows]),
         )
 
-    def _ending(self, row: Row, codes: torch.Tensor) -> Ending | None:
+    def _ending(self, slot: int, is_end: bool) -> Ending | None:
         """Whether the row is at its end, and how."""
-        if not torch.isfinite(_state(row)).all():
+        row = self.rows[slot]
+        # What is no number makes the sum none either.
+        if not math.isfinite(float(_state(row).sum())):
             return Ending(error=BadAudio("the model made no number"))
-        if bool((codes == EOS).any()):
+        if is_end:
             if row.step == 0:
                 return Ending(error=BadAudio("the model ended the sentence before it began, three times"))
             return Ending()
@@ -323,5 +327,7 @@ def _state(row: Row) -> torch.Tensor:
 
 def to_pcm(samples: torch.Tensor) -> NDArray[np.int16]:
     """[-1, 1] to int16, with the same gain for every chunk."""
+    if not len(samples):
+        return _EMPTY
     scaled = (samples.float() * 32767.0).round().clamp(-32768.0, 32767.0)
     return scaled.to(torch.int16).numpy()

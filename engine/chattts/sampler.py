@@ -105,14 +105,16 @@ def _truncate(scores: Tensor, top_p: Tensor, top_k: Tensor) -> Tensor:
     """Top-P, then top-K of what it left; removed scores become -inf."""
     size = scores.shape[-1]
     kept = min(KEEP, size)
-    ordered, order = scores.sort(dim=-1, stable=True)
-    improbable = ordered.softmax(-1).cumsum(-1) <= 1 - top_p
-    improbable[..., size - kept :] = False
-    ordered = ordered.masked_fill(improbable, -torch.inf)
-    count = top_k.to(scores.device).clamp(kept, size)
-    place = (size - count)[:, None, None].expand(*scores.shape[:-1], 1)
-    ordered = ordered.masked_fill(ordered < ordered.gather(-1, place), -torch.inf)
-    return torch.empty_like(scores).scatter_(-1, order, ordered)
+    count = top_k.to(scores.device).clamp(kept, size)[:, None, None]
+    # Where asking would wait for a GPU, all are sorted.
+    most = int(count.max()) if scores.device.type == "cpu" else size
+    best, order = scores.topk(most, dim=-1)
+    likely = (best - scores.logsumexp(-1, keepdim=True)).exp()
+    before = likely.cumsum(-1) - likely
+    places = torch.arange(most, device=scores.device)
+    # A sum of all but the last may round up to 1.
+    removed = ((before >= top_p) & (top_p < 1) & (places >= kept)) | (places >= count)
+    return torch.full_like(scores, -torch.inf).scatter_(-1, order, best.masked_fill(removed, -torch.inf))
 
 
 # --- 64-bit hash ----------------------------------------------------------------------------------------
