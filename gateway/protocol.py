@@ -15,9 +15,9 @@ import msgspec
 
 from gateway.errors import CloseCode, Refused
 from gateway.messages import (
+    Alignment,
     Auth,
     Cancel,
-    Alignment,
     Cancelled,
     ClientMessage,
     Done,
