@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Final
 
 from gateway.fold import Folded
@@ -112,9 +113,14 @@ class Speech:
             self._put_mark(".", self._soft[0], self._soft[1])
         pieces: list[Piece] = []
         joinable = False
-        for part in self._parts:
-            plain = part.kind in ("plain", "blank", "mark") and len(part.spoken) == part.end - part.start
+        for part, following in zip_longest(self._parts, self._parts[1:]):
             last = pieces[-1] if pieces else None
+            if part.kind == "blank" and last and part.start < last.end:
+                # The mark before it reaches over it: … took in the dots and the blank.
+                part.start, part.end = last.end, max(last.end, part.end)
+            plain = part.kind in ("plain", "blank", "mark") and len(part.spoken) == part.end - part.start
+            # One thing said in two words has one place: it stays apart from what is joined.
+            plain = plain and (following is None or part.end <= following.start or following.kind == "blank")
             if joinable and plain and last and last.language == part.language and last.end == part.start:
                 pieces[-1] = Piece(last.spoken + part.spoken, part.language, last.start, part.end)
             else:

@@ -254,3 +254,17 @@ def test_threads_do_not_disturb_each_other() -> None:
     alone = [normalize(text).text for text in texts]
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(lambda text: normalize(text).text, texts)) == alone
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("J ㎡", [("J ", 0, 2), ("m", 2, 3), (" squared", 2, 3)]),
+        ("I.. …M", [("I", 0, 1), (",", 1, 5), (" ", 5, 5), ("M", 5, 6)]),
+    ],
+)
+def test_places_overlap_only_where_one_thing_is_said_in_two_words(
+    text: str, expected: list[tuple[str, int, int]]
+) -> None:
+    """What fuzzing found: a unit joined to the word before it, and a blank inside the mark before it."""
+    assert [(piece.spoken, piece.start, piece.end) for piece in normalize(text).pieces] == expected
