@@ -87,7 +87,7 @@ def loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StepLoop]:
     found.stop()
     thread.join(5)
     assert not thread.is_alive()
-    assert model.rows == {}
+    assert len(model.rows) <= SLOTS, "those of a stream that has just ended are forgotten with the next step"
 
 
 def speak(loop: StepLoop, gateway: Gateway, numbers: range, draw: random.Random) -> None:

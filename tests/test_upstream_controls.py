@@ -6,6 +6,7 @@ gain chosen for each chunk is in the tools of upstream's repository, which are n
 
 from __future__ import annotations
 
+import copy
 import sys
 import warnings
 from collections.abc import Iterator
@@ -216,20 +217,24 @@ def test_8_upstream_swallows_what_it_does_not_know(chat: Any, root: Path, text: 
 def late(chat: Any, rows: torch.Tensor, dtype: torch.dtype, positions: list[torch.Tensor]) -> torch.Tensor:
     """The hidden states that predict the first two codes after `rows`, by a model of this dtype.
 
-    `positions` is given those that reach the model; those it holds before are used in their place.
+    `positions` is given those that reach the model; those it holds before are used in their place. The model
+    is a copy: one of fewer bits and back again would be another.
     """
-    given, forward = list(positions), chat.gpt.gpt.forward
+    whole = chat.gpt.gpt
+    narrow = copy.deepcopy(whole).to(dtype)
+    given, forward = list(positions), narrow.forward
     positions.clear()
 
     def seen(*arguments: Any, **named: Any) -> Any:
         positions.append(named["position_ids"])
+        assert named["attention_mask"].dtype == dtype
         if given:
             named["position_ids"] = given.pop(0)
         return forward(*arguments, **named)
 
     length = rows.shape[1]
-    chat.gpt.gpt.to(dtype)
-    chat.gpt.gpt.forward = seen
+    narrow.forward = seen
+    chat.gpt.gpt = narrow
     try:
         *_, last = chat.gpt.generate(
             rows.clone(),
@@ -243,8 +248,7 @@ def late(chat: Any, rows: torch.Tensor, dtype: torch.dtype, positions: list[torc
             show_tqdm=False,
         )
     finally:
-        del chat.gpt.gpt.forward  # of the object; the class has its own
-        chat.gpt.gpt.to(torch.float32)
+        chat.gpt.gpt = whole
     states: torch.Tensor = last.hiddens[0].double()
     return states
 

@@ -5,6 +5,7 @@ Tensors in and out are torch's, whatever computes. Under `torch.inference_mode()
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final, Literal, Protocol
@@ -13,7 +14,6 @@ import torch
 from torch import Tensor
 
 from engine.chattts import layout, weights
-from engine.chattts.convnext import PointwiseFactory
 from engine.chattts.weights import Checkpoint
 from engine.errors import ModelMissing
 
@@ -61,6 +61,22 @@ class LanguageModel(Protocol):
         """Append one position [B, H] to each of these slots [B], all different; hidden states [B, H]."""
 
 
+class SlotVocoder(Protocol):
+    """Steps to samples, a stream a slot; see `vocoder.StreamingVocoder`."""
+
+    def reset(self, slot: int) -> None:
+        """Forget the slot's stream; the next `feed` starts one."""
+
+    def feed(self, slots: Sequence[int], steps: Tensor) -> list[Tensor]:
+        """The next steps `[B, n, ...]` of B slots; for each the samples that are now certain."""
+
+    def peek(self, slot: int, lookahead: int, *, skip: int = 0) -> Tensor:
+        """An estimate of the samples after those; the first `skip` of them are not wanted."""
+
+    def flush(self, slot: int) -> Tensor:
+        """The stream ends: its remaining samples."""
+
+
 Kind = Literal["auto", "torch", "onnx"]
 Precision = Literal["auto", "fp64", "fp32", "bf16", "fp16", "int8"]
 Provider = Literal["cpu", "cuda", "tensorrt"]
@@ -97,20 +113,6 @@ class Backend:
             raise ModelMissing(f"the backend {kind} has no precision {precision}")
         return Backend(kind=kind, precision=precision, provider=self.provider, threads=self.threads)
 
-    @property
-    def sound_dtype(self) -> torch.dtype:
-        """What the vocoder computes in."""
-        return torch.float64 if self.precision == "fp64" else torch.float32
-
-    @property
-    def pointwise(self) -> PointwiseFactory | None:
-        """What makes the products of the vocoder's blocks: with `int8`, ONNX Runtime too."""
-        if self.precision != "int8":
-            return None
-        from engine.chattts.onnx_pointwise import OnnxPointwise
-
-        return OnnxPointwise
-
 
 def load_weights(root: Path, backend: Backend, *, unused: PurePosixPath) -> Checkpoint:
     """What the backend, once chosen, needs of the folder: ONNX Runtime reads the layers itself. `unused`: the
@@ -128,9 +130,7 @@ def load(backend: Backend, checkpoint: Checkpoint, *, slots: int, max_positions:
         return Gpt(checkpoint, slots=slots, max_positions=max_positions, dtype=dtype, device=device)
     from engine.chattts import quantise
     from engine.chattts.onnx_gpt import OnnxGpt
-    from engine.chattts.onnx_session import use_threads
 
-    use_threads(backend.threads)
     if backend.precision == "fp32":
         model: Path | bytes | None = quantise.graph(checkpoint.root).SerializeToString()
     else:
@@ -145,5 +145,23 @@ def load(backend: Backend, checkpoint: Checkpoint, *, slots: int, max_positions:
         checkpoint.gpt_shape,
         slots=slots,
         max_positions=max_positions,
+        threads=backend.threads,
         provider=backend.provider,
     )
+
+
+def load_vocoder(
+    backend: Backend, checkpoint: Checkpoint, *, slots: int, steps: Literal["hidden", "codes"]
+) -> SlotVocoder:
+    """With `int8` ONNX Runtime makes the sound too."""
+    mel = checkpoint.decoder if steps == "hidden" else checkpoint.dvae
+    if backend.precision == "int8":
+        from engine.chattts.onnx_vocoder import OnnxVocoder
+
+        return OnnxVocoder(
+            mel, checkpoint.vocos, slots=slots, threads=backend.threads, precision="int8", steps=steps
+        )
+    from engine.chattts.vocoder import StreamingVocoder, Vocoder
+
+    dtype = torch.float64 if backend.precision == "fp64" else torch.float32
+    return StreamingVocoder(Vocoder.load(mel, checkpoint.vocos, steps=steps, dtype=dtype), slots=slots)

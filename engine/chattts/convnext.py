@@ -27,22 +27,16 @@ class Weights:
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
-        pointwise: PointwiseFactory | None = None,
         prefix: str = "",
     ) -> None:
-        """`pointwise`: what makes the blocks' products; `TorchPointwise` unless told otherwise."""
         self._tensors = tensors
         self._prefix = prefix
-        self.pointwise: PointwiseFactory = pointwise or TorchPointwise
         self.dtype = dtype
         self.device = torch.device(device)
 
     def under(self, name: str) -> Weights:
         """The tensors whose names go on with `name.`."""
-        prefix = f"{self._prefix}{name}."
-        return Weights(
-            self._tensors, dtype=self.dtype, device=self.device, pointwise=self.pointwise, prefix=prefix
-        )
+        return Weights(self._tensors, dtype=self.dtype, device=self.device, prefix=f"{self._prefix}{name}.")
 
     def __getitem__(self, name: str) -> Tensor:
         return self._tensors[self._prefix + name].to(device=self.device, dtype=self.dtype)
@@ -105,33 +99,8 @@ class Convolution:
         return y if self._after is None else self._after(y)
 
 
-class Pointwise(Protocol):
-    """What a block does within a frame: a norm, two products with a GELU between, and a scale."""
-
-    def __call__(self, y: Tensor) -> Tensor:
-        """`[B, T, width]` to as much."""
-
-
-class TorchPointwise:
-    """`Pointwise` in the dtype of the weights. `scale`: the name of the last one."""
-
-    def __init__(self, weights: Weights, scale: str) -> None:
-        self._norm = Norm(weights.under("norm"))
-        self._up, self._up_bias = weights["pwconv1.weight"], weights["pwconv1.bias"]
-        self._down, self._down_bias = weights["pwconv2.weight"], weights["pwconv2.bias"]
-        self._scale = weights[scale]
-
-    def __call__(self, y: Tensor) -> Tensor:
-        """As in `Pointwise`."""
-        inner = F.gelu(F.linear(self._norm(y), self._up, self._up_bias))
-        return self._scale * F.linear(inner, self._down, self._down_bias)
-
-
-PointwiseFactory = Callable[[Weights, str], Pointwise]
-
-
 class Block:
-    """ConvNeXt: a depthwise convolution over time, what `Pointwise` does in a frame, and the input added."""
+    """ConvNeXt: a depthwise convolution over time, two products in a frame, a scale, and the input added."""
 
     def __init__(self, weights: Weights, *, dilation: int, scale: str) -> None:
         # As a picture one row high: torch's one-dimensional depthwise convolution takes 3 times as long on a
@@ -139,7 +108,10 @@ class Block:
         self._depthwise = weights["dwconv.weight"].unsqueeze(2)
         self._bias = weights["dwconv.bias"]
         self._dilation = dilation
-        self._pointwise = weights.pointwise(weights, scale)
+        self._norm = Norm(weights.under("norm"))
+        self._up, self._up_bias = weights["pwconv1.weight"], weights["pwconv1.bias"]
+        self._down, self._down_bias = weights["pwconv2.weight"], weights["pwconv2.bias"]
+        self._scale = weights[scale]
         self.radius = dilation * (self._depthwise.shape[3] // 2)
         self.width = self._depthwise.shape[0]
 
@@ -152,8 +124,9 @@ class Block:
             dilation=(1, self._dilation),
             groups=self.width,
         )
-        y = self._pointwise(y.squeeze(2).transpose(1, 2))
-        return x[:, self.radius : x.shape[1] - self.radius] + y
+        y = self._norm(y.squeeze(2).transpose(1, 2))
+        y = F.linear(F.gelu(F.linear(y, self._up, self._up_bias)), self._down, self._down_bias)
+        return x[:, self.radius : x.shape[1] - self.radius] + self._scale * y
 
 
 def run(layers: Sequence[Layer], x: Tensor) -> Tensor:

@@ -35,7 +35,6 @@ from engine.chattts.row import (
     encode_checkpoint,
 )
 from engine.chattts.sound import Sound
-from engine.chattts.vocoder import StreamingVocoder, Vocoder
 from engine.chattts.voices import VoiceStore
 from engine.errors import BadAudio, CannotSpeak, UnknownVoice
 from engine.model import ModelSpec, Output
@@ -86,12 +85,9 @@ class ChatTTSModel:
         checkpoint = backends.load_weights(checkpoint_dir, chosen, unused=unused)
         self._clock = clock
         self._gpt = backends.load(chosen, checkpoint, slots=slots, max_positions=PROMPT_POSITIONS + MAX_STEPS)
-        mel = checkpoint.decoder if steps == "hidden" else checkpoint.dvae
-        vocoder = Vocoder.load(
-            mel, checkpoint.vocos, steps=steps, dtype=chosen.sound_dtype, pointwise=chosen.pointwise
-        )
+        vocoder = backends.load_vocoder(chosen, checkpoint, slots=slots, steps=steps)
         self._steps = steps
-        self._sound = Sound(StreamingVocoder(vocoder, slots=slots), schedule, clock=clock)
+        self._sound = Sound(vocoder, schedule, clock=clock)
         self._tokenizer = prompt.Tokenizer(checkpoint.tokenizer)
         self._voices = VoiceStore(voices, hidden=checkpoint.gpt_shape.hidden)
         self._prefixes = Prefixes()

@@ -56,6 +56,7 @@ class OnnxGpt(Embed):
         *,
         slots: int,
         max_positions: int,
+        threads: int,
         provider: Provider = "cpu",
     ) -> None:
         """`model`: the graph of `onnx_graph`, as a file or in memory."""
@@ -63,13 +64,15 @@ class OnnxGpt(Embed):
         super().__init__(embed, dtype=torch.float32, device=torch.device("cpu"))
         self._shape = shape
         self._max_positions = max_positions
-        self._session = open_session(model, provider=provider)
+        self._session = open_session(model, threads=threads, provider=provider)
         head = shape.hidden // shape.heads
         kinds = {each.name: each.type for each in self._session.get_inputs()}
         self._is_int8 = kinds[cache_names(0)[0]] == "tensor(int8)"
         # In torch this small product takes a tenth of a step: it runs on one thread, over padded rows.
         code_head = build_head(self.head_codes.numpy()).SerializeToString()
-        self._code_head = open_session(code_head, provider=provider) if self._is_int8 else None
+        self._code_head = (
+            open_session(code_head, threads=threads, provider=provider) if self._is_int8 else None
+        )
         # A last chunk writes its padding past the end. Pages that no stream reaches are never committed.
         kind: type[np.generic] = np.int8 if self._is_int8 else np.float32
         self._cache = zeros(kind, (shape.layers, 2, slots, shape.kv_heads, max_positions + CHUNK, head))

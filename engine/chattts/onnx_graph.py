@@ -143,27 +143,6 @@ def build_head(weight: Floats) -> onnx.ModelProto:
     return graph.model([_tensor("hidden", ["B", width])], [_tensor("logits", ["B", outputs])])
 
 
-def build_pointwise(
-    *,
-    norm: tuple[Floats, Floats],
-    up: tuple[Floats, Floats],
-    down: tuple[Floats, Floats],
-    scale: Floats,
-    eps: float,
-) -> onnx.ModelProto:
-    """A ConvNeXt block's part within a frame: `y` [B, T, C] to `out` of that shape; products in 8 bits. Pairs
-    are weight and bias."""
-    graph = GraphBuilder("int8")
-    affine = [graph.value("norm.weight", norm[0]), graph.value("norm.bias", norm[1])]
-    normal = graph.node("LayerNormalization", ["y", *affine], ["normal"], axis=-1, epsilon=eps)
-    wide = graph.linear(normal, "wide", up[0])
-    inner = graph.node("BiasGelu", [wide, graph.value("up.bias", up[1])], ["inner"], domain=_MS)
-    narrow = graph.linear(inner, "narrow", scale[:, None] * down[0])
-    graph.node("Add", [narrow, graph.value("down.bias", scale * down[1])], ["out"])
-    shape: list[int | str] = ["B", "T", up[0].shape[1]]
-    return graph.model([_tensor("y", shape)], [_tensor("out", shape)])
-
-
 def _layer(
     graph: GraphBuilder,
     shape: GptShape,

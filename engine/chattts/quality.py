@@ -185,12 +185,12 @@ class _Ear:
         self._checkpoint = weights.load(root, without=(layout.GPT, layout.EMBED, layout.DVAE))
         self._vocoder = Vocoder.load(self._checkpoint.decoder, self._checkpoint.vocos)
         self._reference = reference
-        self.expected = _decode(self._vocoder, reference)
+        self.expected = _decode(self._vocoder.decode, reference)
 
     def score(
-        self, name: str, takes: Sequence[Take], *, model: Model | None, by: Vocoder | None = None
+        self, name: str, takes: Sequence[Take], *, model: Model | None, by: Decode | None = None
     ) -> Score:
-        found = _decode(by or self._vocoder, takes)
+        found = _decode(by or self._vocoder.decode, takes)
         return Score(
             name=name,
             model=model,
@@ -201,16 +201,25 @@ class _Ear:
 
     def score_int8(self, backend: Backend, forced: Sequence[Take]) -> list[Score]:
         """The vocoder in 8 bits: on the reference's states, and on those of the backend that it serves."""
-        vocoder = Vocoder.load(self._checkpoint.decoder, self._checkpoint.vocos, pointwise=backend.pointwise)
+        vocoder = backends.load_vocoder(backend, self._checkpoint, slots=1, steps="hidden")
+
+        def decode(hidden: Tensor) -> Tensor:
+            vocoder.reset(0)
+            return torch.cat([*vocoder.feed([0], hidden[None]), vocoder.flush(0)])
+
         return [
-            self.score("vocoder int8", self._reference, model=None, by=vocoder),
-            self.score(f"{_name(backend)} + vocoder", forced, model=None, by=vocoder),
+            self.score("vocoder int8", self._reference, model=None, by=decode),
+            self.score(f"{_name(backend)} + vocoder", forced, model=None, by=decode),
         ]
 
 
+Decode = Callable[[Tensor], Tensor]
+"""Hidden states [N, H] to samples."""
+
+
 @torch.inference_mode()
-def _decode(vocoder: Vocoder, takes: Sequence[Take]) -> list[Tensor]:
-    return [vocoder.decode(take.hidden) for take in takes]
+def _decode(decode: Decode, takes: Sequence[Take]) -> list[Tensor]:
+    return [decode(take.hidden) for take in takes]
 
 
 class _Work:

@@ -14,8 +14,9 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from engine.chattts.backend import SlotVocoder
 from engine.chattts.lookahead import CONTEXT, Schedule, Seam
-from engine.chattts.vocoder import SAMPLE_RATE, StreamingVocoder
+from engine.chattts.vocoder import SAMPLE_RATE
 
 FEED: Final = 16
 """Steps that are held at most."""
@@ -43,7 +44,7 @@ class Sound:
     """One vocoder and its schedule; `None`: sound is taken only when it is certain."""
 
     def __init__(
-        self, vocoder: StreamingVocoder, schedule: Schedule | None, *, clock: Callable[[], float]
+        self, vocoder: SlotVocoder, schedule: Schedule | None, *, clock: Callable[[], float]
     ) -> None:
         self._vocoder = vocoder
         self._schedule = schedule

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from engine.chattts.convnext import PointwiseFactory, Weights, run
+from engine.chattts.convnext import Weights, run
 from engine.chattts.dvae import DvaeDecoder, HiddenDecoder, MelDecoder
 from engine.chattts.vocos import FFT, HOP, PARTS, Vocos
 
@@ -57,13 +57,11 @@ class Vocoder:
         steps: Literal["hidden", "codes"] = "hidden",
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
-        pointwise: PointwiseFactory | None = None,
     ) -> Vocoder:
-        """`mel`: the tensors of Decoder for hidden states, those of DVAE for codes. `pointwise`: see
-        `Weights`."""
-        weights = Weights(mel, dtype=dtype, device=device, pointwise=pointwise)
+        """`mel`: the tensors of Decoder for hidden states, those of DVAE for codes."""
+        weights = Weights(mel, dtype=dtype, device=device)
         decoder: MelDecoder = HiddenDecoder(weights) if steps == "hidden" else DvaeDecoder(weights)
-        net = Vocos(Weights(vocos, dtype=dtype, device=device, pointwise=pointwise))
+        net = Vocos(Weights(vocos, dtype=dtype, device=device))
         return cls(decoder, net, dtype=dtype, device=weights.device)
 
     def decode(self, steps: Tensor) -> Tensor:
