@@ -64,7 +64,7 @@ class OnnxGpt(Embed):
         super().__init__(embed, dtype=torch.float32, device=torch.device("cpu"))
         self._shape = shape
         self._max_positions = max_positions
-        self._session = open_session(model, threads=threads, provider=provider)
+        self._session = open_session(model, threads=threads, spinning=True, provider=provider)
         head = shape.hidden // shape.heads
         kinds = {each.name: each.type for each in self._session.get_inputs()}
         self._is_int8 = kinds[cache_names(0)[0]] == "tensor(int8)"
