@@ -23,7 +23,8 @@ _FATAL_ONLY: Final = 4
 def open_session(
     model: Path | bytes, *, threads: int, spinning: bool = False, provider: Provider = "cpu"
 ) -> ort.InferenceSession:
-    """A graph in a file or in memory. `spinning`: worth it for many small products in a row. Raises `ModelMissing` where this ONNX Runtime lacks the provider."""
+    """A graph in a file or in memory. `spinning`: worth it for many small products in a row. Raises
+    `ModelMissing` where this ONNX Runtime lacks the provider."""
     name = _PROVIDERS[provider]
     if name not in ort.get_available_providers():
         raise ModelMissing(f"this ONNX Runtime has no {name}: the provider '{provider}' cannot be used here")
