@@ -89,13 +89,21 @@ have shellcheck || skipped+=('shellcheck of the scripts (not installed)')
 
 check 'ruff check' "$python" -m ruff check .
 check 'ruff format' "$python" -m ruff format --check .
-check 'mypy' "$python" -m mypy
+# Beside the tests, which mostly wait.
+typing_log=$(mktemp)
+"$python" -m mypy >"$typing_log" 2>&1 &
+typing=$!
 
 for name in ${skipped[@]+"${skipped[@]}"}; do say "SKIPPED: $name"; done
 
 # Last, so that pytest's closing line is the result one sees.
 say '== pytest'
 "$python" -m pytest -q -rs "$@" || failed+=("pytest (exit status $?)")
+wait "$typing" || {
+    cat -- "$typing_log" >&2
+    failed+=('mypy')
+}
+rm -f -- "$typing_log"
 if [[ ${#failed[@]} != 0 ]]; then
     for name in "${failed[@]}"; do say "FAILED: $name"; done
     exit 1

@@ -17,6 +17,8 @@ from bench import gpu
 from bench.gpu import flips_per_1000, measure_all, show
 from tests.upstream import write_tiny
 
+pytestmark = pytest.mark.long
+
 SCRIPT = Path(__file__).resolve().parent.parent / "bench" / "gpu.sh"
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from click.testing import CliRunner
 
 from bench import text as bench
+
+pytestmark = pytest.mark.long
 
 TEXT = "One two. Three! Four"
 

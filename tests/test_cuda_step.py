@@ -21,6 +21,8 @@ from engine.chattts.row import Settings
 from engine.chattts.weights import Checkpoint
 from tests.upstream import write_tiny
 
+pytestmark = pytest.mark.long
+
 SLOTS = 10
 POSITIONS = 300
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]

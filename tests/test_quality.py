@@ -46,6 +46,8 @@ OTHERS = (
     Backend(kind="torch", precision="bf16"),
 )
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
