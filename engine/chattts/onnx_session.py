@@ -32,5 +32,4 @@ def open_session(
     options.intra_op_num_threads = threads
     options.log_severity_level = _FATAL_ONLY
     options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spinning else "0")
-    options.add_session_config_entry("session.set_denormal_as_zero", "1")
     return ort.InferenceSession(str(model) if isinstance(model, Path) else model, options, providers=[name])
