@@ -23,7 +23,7 @@ class EngineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """What computes ChatTTS's language model; auto: ONNX Runtime where the weights have an 8-bit form."""
     precision: Literal["auto", "fp32", "bf16", "fp16", "int8"] = "auto"
     provider: Literal["cpu", "cuda", "tensorrt"] = "cpu"
-    """ONNX Runtime's execution provider."""
+    """Where ChatTTS computes: ONNX Runtime's execution provider, or torch's device."""
     decoder: Literal["hidden", "codes"] = "hidden"
     """What ChatTTS's sound is made of: hidden states (the Decoder), or codes alone (the DVAE)."""
     batch_window_ms: int = 0

@@ -45,7 +45,7 @@ def main() -> None:
 @click.option("--backend", type=click.Choice(["auto", "torch", "onnx"]), help="What computes ChatTTS.")
 @click.option("--precision", type=click.Choice(["auto", "fp32", "bf16", "fp16", "int8"]), help="Its numbers.")
 @click.option(
-    "--provider", type=click.Choice(["cpu", "cuda", "tensorrt"]), help="Where ONNX Runtime computes."
+    "--provider", type=click.Choice(["cpu", "cuda", "tensorrt"]), help="Where it computes.  [default: cpu]"
 )
 @click.option("--threads", type=int, help="CPU threads of the engine.  [default: 2]")
 @click.option("--slots", type=int, help="Utterances that may be in the engine at once.")

@@ -43,7 +43,7 @@ class EngineSettings(BaseModel, frozen=True, extra="forbid"):
     precision: Literal["auto", "fp32", "bf16", "fp16", "int8"] = "auto"
     """Of that computation; auto: 8 bits on ONNX Runtime, bf16 on a GPU, else fp32."""
     provider: Literal["cpu", "cuda", "tensorrt"] = "cpu"
-    """ONNX Runtime's execution provider."""
+    """Where it computes: ONNX Runtime's execution provider, or torch's device."""
     decoder: Literal["hidden", "codes"] = "hidden"
     """What ChatTTS's sound is made of: hidden states (its Decoder), or codes alone (its DVAE)."""
     batch_window_ms: int = Field(0, ge=0, le=1000)

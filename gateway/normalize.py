@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from engine.wire import Span
 from gateway import abbreviations, addresses, codes, dates, quantities, ratios, symbols
 from gateway.fold import fold
 from gateway.lexicon import EMPTY, Lexicon
@@ -73,17 +72,6 @@ class Spoken:
     def text(self) -> str:
         """All that is said."""
         return "".join(piece.spoken for piece in self.pieces)
-
-    def spans(self) -> tuple[Span, ...]:
-        """Runs of one language, their texts joined being `text`."""
-        runs: list[Span] = []
-        for piece in self.pieces:
-            if runs and runs[-1].language == piece.language:
-                last = runs[-1]
-                runs[-1] = Span(last.text + piece.spoken, piece.language, last.start, piece.end)
-            else:
-                runs.append(Span(piece.spoken, piece.language, piece.start, piece.end))
-        return tuple(runs)
 
 
 def normalize(

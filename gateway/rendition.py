@@ -19,7 +19,7 @@ from gateway.lexicon import EMPTY, Lexicon
 from gateway.messages import Language, SpokenIn
 from gateway.normalize import TAGS, normalize
 from gateway.sentences import Segment
-from gateway.speech import Piece
+from gateway.speech import Piece, joined
 
 Place = tuple[int, int]
 Tags = Literal["read", "act", "drop"]
@@ -123,17 +123,6 @@ def sound_ms(text: str) -> float:
 def is_left_out(text: str) -> bool:
     """Whether text that is not said means something: it has letters, digits or pictures."""
     return bool(text) and any(map(_means_something, _ELEMENT.sub("", text)))
-
-
-def joined(places: Iterable[Place]) -> tuple[Place, ...]:
-    """In order, those that touch made one."""
-    result: list[Place] = []
-    for start, end in sorted(places):
-        if result and start <= result[-1][1]:
-            result[-1] = (result[-1][0], max(end, result[-1][1]))
-        else:
-            result.append((start, end))
-    return tuple(result)
 
 
 # --- places -------------------------------------------------------------------------------------------------

@@ -16,8 +16,9 @@ from typing import Final, Literal
 
 from gateway.messages import MAX_DROPPED
 from gateway.options import Options
-from gateway.rendition import Rendition, joined, render
+from gateway.rendition import Rendition, render
 from gateway.sentences import Segment, Splitter
+from gateway.speech import joined
 from gateway.transcript import Transcript
 
 INLINE_CHARS: Final = 100

@@ -5,7 +5,7 @@ Pure; of the gateway it imports `fold` and `scene`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final
@@ -126,7 +126,7 @@ class Speech:
             else:
                 pieces.append(Piece(part.spoken, part.language, part.start, part.end))
             joinable = plain
-        return tuple(pieces), _joined(self._dropped)
+        return tuple(pieces), joined(self._dropped)
 
     def _place(self, start: int, end: int) -> tuple[int, int]:
         """In the text: never before the end of the last piece, unless it is that piece's own.
@@ -198,7 +198,7 @@ def _plain_mark(mark: str) -> str:
     return next((plain for plain, wide in _WIDE.items() if wide == mark), mark)
 
 
-def _joined(places: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+def joined(places: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     """In order, those that touch made one."""
     result: list[tuple[int, int]] = []
     for start, end in sorted(places):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 torch = pytest.importorskip("torch", reason="the extra [torch] is not installed")
 
 from engine.chattts import random_weights  # noqa: E402
-from engine.chattts.backend import Backend  # noqa: E402
+from engine.chattts.backend import Backend, Precision  # noqa: E402
 from engine.chattts.model import ChatTTSModel  # noqa: E402
 from engine.chattts.row import Row, decode_checkpoint, encode_checkpoint  # noqa: E402
 from engine.errors import EngineError, UnknownVoice  # noqa: E402
@@ -211,6 +211,16 @@ def test_codes_are_spoken_by_the_dvae_too(weights: Path) -> None:
     assert np.abs(whole.astype(int) - other).max() > 1000
     _, again = resumed_codes(model, TEXTS[0], 0, every_step(model.rows[0])[20])
     assert np.abs(again.astype(int) - whole).max() <= 1
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_half_precision_speaks(weights: Path, precision: Precision) -> None:
+    """What a GPU computes the layers in; draws and sound are in fp32."""
+    model = ChatTTSModel(weights, slots=1, backend=Backend(kind="torch", precision=precision))
+    begin(model, 0, TEXTS[0])
+    heard = sound(finish(model, [0])[0])
+    assert len(heard) == 512 * STEPS - 256
+    assert np.abs(heard.astype(int)).max() > 1000
 
 
 def test_a_refined_text_is_spoken(weights: Path) -> None:

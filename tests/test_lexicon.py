@@ -62,8 +62,8 @@ def test_an_entry_of_a_language_is_for_texts_in_it() -> None:
 def test_a_spoken_form_is_read_like_any_text() -> None:
     assert said("Room x", {"x": "42 & more"}) == "Room forty two and more"
     spoken = normalize("打开XX吧", lexicon=parse({"XX": "叉 cross"}))
-    assert [(span.text, span.language) for span in spoken.spans()] == [
-        ("打开叉", "zh"), ("cross", "en"), ("吧", "zh"),
+    assert [(piece.spoken, piece.language) for piece in spoken.pieces] == [
+        ("打开", "zh"), ("叉", "zh"), ("cross", "en"), ("吧", "zh"),
     ]  # fmt: skip
 
 

@@ -170,6 +170,8 @@ def test_what_auto_comes_to(root: Path, tmp_path: Path) -> None:
     assert Backend().choose(root).precision == "int8"
     assert Backend().choose(tmp_path / "bare").kind == "torch"
     assert Backend(precision="fp32").choose(root).kind == "torch"
+    with pytest.raises(ModelMissing, match="tensorrt"):
+        Backend(kind="torch", provider="tensorrt").choose(root)
     for kind, precision in (("torch", "int8"), ("onnx", "bf16")):
         with pytest.raises(ModelMissing, match="no precision"):
             Backend(kind=kind, precision=precision).choose(root)  # type: ignore[arg-type]

@@ -29,6 +29,8 @@ def test_the_command_makes_the_file_and_shows_how_far_it_is(root: Path) -> None:
     assert path is not None
     assert path.is_relative_to(root / "sayflow")
     assert not list(root.glob(".quantise-*")), "nothing else is left behind"
+    modes = {file.stat().st_mode for file in path.parent.iterdir()}
+    assert len(modes) == 1, "who may read one file may read both"
 
 
 def test_progress_ends_at_the_end(root: Path) -> None:
@@ -36,6 +38,7 @@ def test_progress_ends_at_the_end(root: Path) -> None:
     quantise.quantise(root, progress=lambda done, total: seen.append((done, total)))
     assert seen[0][0] == 1
     assert seen[-1][0] == seen[-1][1]
+    assert seen == sorted(seen), "and it never goes back"
     quantise.quantise(root)
     assert quantise.find(root) is not None, "made again in the old one's place"
 

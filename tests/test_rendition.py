@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from gateway.lexicon import parse
 from gateway.normalize import normalize
-from gateway.rendition import Bit, Rendition, Tags, joined, render, spans
+from gateway.rendition import Bit, Rendition, Tags, render, spans
 from gateway.sentences import Splitter
+from gateway.speech import joined
 
 
 def renditions(

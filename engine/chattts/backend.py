@@ -95,7 +95,7 @@ class Backend:
     kind: Kind = "auto"
     precision: Precision = "auto"
     provider: Provider = "cpu"
-    """ONNX Runtime's; torch takes the GPU where there is one."""
+    """Where it computes: ONNX Runtime's execution provider, or torch's device."""
     threads: int = 2
 
     def choose(self, root: Path) -> Backend:
@@ -104,14 +104,22 @@ class Backend:
 
         kind, precision = self.kind, self.precision
         if kind == "auto":
-            wanted = precision in ("auto", "int8") and quantise.find(root) is not None
+            wanted = precision in ("auto", "int8") and quantise.exists(root)
             kind = "onnx" if wanted or precision == "int8" else "torch"
         if precision == "auto":
-            plain: Precision = "bf16" if torch.cuda.is_available() else "fp32"
+            plain: Precision = "bf16" if self.provider == "cuda" else "fp32"
             precision = plain if kind == "torch" else "int8"
         if (kind == "onnx") != (precision == "int8") and (kind, precision) != ("onnx", "fp32"):
             raise ModelMissing(f"the backend {kind} has no precision {precision}")
+        found = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+        if kind == "torch" and self.provider not in found:
+            raise ModelMissing(f"torch cannot compute on '{self.provider}' here")
         return Backend(kind=kind, precision=precision, provider=self.provider, threads=self.threads)
+
+    @property
+    def sound_dtype(self) -> torch.dtype:
+        """What draws and sound are computed in: never in less than fp32."""
+        return torch.float64 if self.precision == "fp64" else torch.float32
 
 
 def load_weights(root: Path, backend: Backend, *, unused: PurePosixPath) -> Checkpoint:
@@ -125,9 +133,8 @@ def load(backend: Backend, checkpoint: Checkpoint, *, slots: int, max_positions:
     if backend.kind == "torch":
         from engine.chattts.gpt import Gpt
 
-        device = "cuda" if torch.cuda.is_available() else "cpu"
         dtype = _DTYPES[backend.precision]
-        return Gpt(checkpoint, slots=slots, max_positions=max_positions, dtype=dtype, device=device)
+        return Gpt(checkpoint, slots=slots, max_positions=max_positions, dtype=dtype, device=backend.provider)
     from engine.chattts import quantise
     from engine.chattts.onnx_gpt import OnnxGpt
 
@@ -163,5 +170,6 @@ def load_vocoder(
         )
     from engine.chattts.vocoder import StreamingVocoder, Vocoder
 
-    dtype = torch.float64 if backend.precision == "fp64" else torch.float32
-    return StreamingVocoder(Vocoder.load(mel, checkpoint.vocos, steps=steps, dtype=dtype), slots=slots)
+    device = backend.provider if backend.kind == "torch" else "cpu"
+    vocoder = Vocoder.load(mel, checkpoint.vocos, steps=steps, dtype=backend.sound_dtype, device=device)
+    return StreamingVocoder(vocoder, slots=slots)

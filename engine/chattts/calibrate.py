@@ -5,7 +5,7 @@ For `quantise`. The model says a few sentences in fp32, by its own draws, as it 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +14,9 @@ import torch
 from engine.chattts import sampler, weights
 from engine.chattts.gpt import Gpt, Prefix
 from engine.chattts.onnx_graph import Ranges
+from engine.chattts.prefill import embed
 from engine.chattts.prompt import Style, Tokenizer
+from engine.chattts.voices import VoiceStore
 
 TEXTS: Final = (
     "你好，今天天气很好，我们一起去公园走走吧。",
@@ -28,15 +30,19 @@ MARGIN: Final = 1.25
 
 
 @torch.inference_mode()
-def ranges(root: Path, texts: Sequence[str] = TEXTS) -> Ranges:
-    """Of the folder's weights. Raises `WeightsError`."""
+def ranges(
+    root: Path, texts: Sequence[str] = TEXTS, *, progress: Callable[[int], None] = lambda done: None
+) -> Ranges:
+    """Of the folder's weights, with each text in a voice of its own. `progress`: of `STEPS`. Raises
+    `WeightsError`."""
     checkpoint = weights.load(root)
     tokenizer = Tokenizer(checkpoint.tokenizer)
     gpt = Gpt(checkpoint, slots=len(texts), max_positions=256)
+    voices = VoiceStore(None, hidden=checkpoint.gpt_shape.hidden).list()
     states: list[torch.Tensor] = []
     for slot, text in enumerate(texts):
-        prompt = tokenizer.build(text, style=Style(speed=5), speaker=False)
-        states.append(gpt.prefill(slot, gpt.embed_text(torch.tensor(prompt.ids)), 0)[-1])
+        prompt = tokenizer.build(text, style=Style(speed=5))
+        states.append(gpt.prefill(slot, embed(gpt, voices[slot % len(voices)], prompt, ()), 0)[-1])
     slots = torch.arange(len(texts))
     hidden = torch.stack(states)
     codes = torch.full((len(texts), sampler.HISTORY, 4), sampler.PAD)
@@ -51,6 +57,7 @@ def ranges(root: Path, texts: Sequence[str] = TEXTS) -> Ranges:
         drawn = sampler.draw(gpt.code_logits(hidden), codes, settings, slots, torch.full_like(slots, step))
         codes = torch.cat((codes[:, 1:], drawn[:, None]), 1)
         hidden = gpt.decode(slots, gpt.embed_codes(drawn))
+        progress(step + 1)
     return _largest([gpt.save_prefix(slot, int(gpt.lengths[slot])) for slot in slots.tolist()])
 
 

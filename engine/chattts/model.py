@@ -87,6 +87,7 @@ class ChatTTSModel:
         self._gpt = backends.load(chosen, checkpoint, slots=slots, max_positions=PROMPT_POSITIONS + MAX_STEPS)
         vocoder = backends.load_vocoder(chosen, checkpoint, slots=slots, steps=steps)
         self._steps = steps
+        self._dtype = chosen.sound_dtype
         self._sound = Sound(vocoder, schedule, clock=clock)
         self._tokenizer = prompt.Tokenizer(checkpoint.tokenizer)
         self._voices = VoiceStore(voices, hidden=checkpoint.gpt_shape.hidden)
@@ -167,8 +168,7 @@ class ChatTTSModel:
             return False
         row.hidden = row.prefill.hidden
         if row.codes:
-            resumed = row.prefill.resumed if self._steps == "hidden" else torch.tensor(row.codes)
-            self._sound.put(slot, resumed)
+            self._put(slot, row.prefill.resumed, torch.tensor(row.codes))
         row.prefill = row.refine = None
         return True
 
@@ -235,7 +235,7 @@ class ChatTTSModel:
     def _draw(self, slots: Sequence[int]) -> torch.Tensor:
         """Codes [B, 4]. A row that ends before its first step draws anew, at most `RETRIES` times."""
         rows = [self.rows[slot] for slot in slots]
-        logits = self._gpt.code_logits(torch.stack([_state(row) for row in rows]))
+        logits = self._gpt.code_logits(torch.stack([_state(row) for row in rows])).to(self._dtype)
         drawn = self._draw_rows(rows, logits)
         for _ in range(RETRIES):
             again = [i for i, row in enumerate(rows) if row.step == 0 and bool((drawn[i] == EOS).any())]
@@ -286,10 +286,14 @@ class ChatTTSModel:
         rows = [self.rows[slot] for slot in slots]
         following = self._gpt.decode(torch.tensor(slots), self._gpt.embed_codes(codes))
         for slot, row, taken, state in zip(slots, rows, codes, following, strict=True):
-            self._sound.put(slot, _state(row)[None] if self._steps == "hidden" else taken[None])
+            self._put(slot, _state(row)[None], taken[None])
             row.codes.append(taken.tolist())
             row.hidden = state
         return self._sound.take(slots)
+
+    def _put(self, slot: int, hidden: torch.Tensor, codes: torch.Tensor) -> None:
+        """Steps [n, H] and [n, 4] of one sentence: the vocoder takes one of the two."""
+        self._sound.put(slot, hidden.to(self._dtype) if self._steps == "hidden" else codes)
 
     def _output(self, slot: int, samples: torch.Tensor | None, ending: Ending | None) -> Output:
         row = self.rows[slot]
@@ -326,4 +330,4 @@ def to_pcm(samples: torch.Tensor) -> NDArray[np.int16]:
     if not len(samples):
         return _EMPTY
     scaled = (samples.float() * 32767.0).round().clamp(-32768.0, 32767.0)
-    return scaled.to(torch.int16).numpy()
+    return scaled.to(torch.int16).cpu().numpy()

@@ -12,7 +12,7 @@ import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import onnxruntime as ort
@@ -23,7 +23,10 @@ from torch import Tensor
 from engine.chattts.embed import CODEBOOKS, Embed
 from engine.chattts.layout import GptShape
 from engine.chattts.onnx_graph import POSITIONS, build_head, cache_names
-from engine.chattts.onnx_session import Provider, open_session
+from engine.chattts.onnx_session import open_session
+
+if TYPE_CHECKING:
+    from engine.chattts.backend import Provider
 
 Cache = NDArray[np.generic]
 """Keys and values, in fp32 or in 8 bits as the graph has them."""
@@ -68,11 +71,11 @@ class OnnxGpt(Embed):
         head = shape.hidden // shape.heads
         kinds = {each.name: each.type for each in self._session.get_inputs()}
         self._is_int8 = kinds[cache_names(0)[0]] == "tensor(int8)"
-        # In torch this small product takes a tenth of a step: it runs on one thread, over padded rows.
-        code_head = build_head(self.head_codes.numpy()).SerializeToString()
-        self._code_head = (
-            open_session(code_head, threads=threads, provider=provider) if self._is_int8 else None
-        )
+        self._code_head: ort.InferenceSession | None = None
+        if self._is_int8:
+            # In torch this small product takes a tenth of a step: it runs on one thread, over padded rows.
+            code_head = build_head(self.head_codes.numpy()).SerializeToString()
+            self._code_head = open_session(code_head, threads=threads, provider=provider)
         # A last chunk writes its padding past the end. Pages that no stream reaches are never committed.
         kind: type[np.generic] = np.int8 if self._is_int8 else np.float32
         self._cache = zeros(kind, (shape.layers, 2, slots, shape.kv_heads, max_positions + CHUNK, head))

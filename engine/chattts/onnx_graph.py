@@ -23,8 +23,8 @@ from engine.chattts.layout import GptShape
 Precision = Literal["fp32", "int8"]
 Floats = NDArray[np.float32]
 
-VERSION: Final = 2
-"""Of the graph: a file that another version wrote is stale."""
+VERSION: Final = 3
+"""Of the graph and its ranges: a file that another version wrote is stale."""
 POSITIONS: Final = 2048
 """That the graph can turn: the most that a lane of the cache may have."""
 _LARGEST: Final = 127.0

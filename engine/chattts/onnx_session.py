@@ -5,13 +5,15 @@ where another process, or another session, wants the core; where they sleep, wak
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import onnxruntime as ort
 
 from engine.errors import ModelMissing
 
-Provider = Literal["cpu", "cuda", "tensorrt"]
+if TYPE_CHECKING:
+    from engine.chattts.backend import Provider
+
 _PROVIDERS: Final[dict[Provider, str]] = {
     "cpu": "CPUExecutionProvider",
     "cuda": "CUDAExecutionProvider",

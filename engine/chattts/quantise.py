@@ -42,7 +42,13 @@ def source(root: Path) -> str:
 def quantise(root: Path, *, progress: Callable[[int, int], None] = lambda done, total: None) -> Path:
     """Write the file; the one that was there serves until the new one is whole. Raises `WeightsError`."""
     folder = root / FOLDER
-    model = graph(root, calibrate.ranges(root), progress)
+    steps = calibrate.STEPS
+
+    def calibrating(done: int) -> None:
+        progress(done, 2 * steps)
+
+    ranges = calibrate.ranges(root, progress=calibrating)
+    model = graph(root, ranges, lambda done, total: progress(steps + steps * done // total, 2 * steps))
     entry = model.metadata_props.add()
     entry.key, entry.value = _KEY, source(root)
     scratch = Path(tempfile.mkdtemp(prefix=".quantise-", dir=root))
@@ -60,11 +66,16 @@ def quantise(root: Path, *, progress: Callable[[int, int], None] = lambda done, 
     return folder / FILE
 
 
+def exists(root: Path) -> bool:
+    """There is a file, if only a stale one: `find` tells, for the price of reading the weights."""
+    return (root / FOLDER / FILE).is_file()
+
+
 def find(root: Path) -> Path | None:
     """The file, where there is one of these very weights. Raises `WeightsError` for one that is stale."""
-    path = root / FOLDER / FILE
-    if not path.is_file():
+    if not exists(root):
         return None
+    path = root / FOLDER / FILE
     try:
         model = onnx.load(str(path), load_external_data=False)
     except Exception as error:  # A damaged file raises whatever the protobuf library does.
@@ -106,6 +117,8 @@ def _replace(scratch: Path, folder: Path) -> None:
     old = scratch / "old"
     new = scratch / "new"
     new.mkdir()
+    # The library makes it readable by its owner alone.
+    shutil.copymode(scratch / FILE, scratch / _DATA)
     for name in (FILE, _DATA):
         os.rename(scratch / name, new / name)
     if folder.exists():
