@@ -22,7 +22,6 @@ MAX_BLOCK: Final = 4096
 
 _MAGIC: Final = 0x5346_5231  # "SFR1"
 _HEADER: Final = struct.Struct("<III")
-_GENERATION: Final = struct.Struct("<Q")
 _CELL: Final = 64
 
 
@@ -42,15 +41,14 @@ class _Ring:
     def __init__(self, memory: mmap.mmap, slots: int, samples: int) -> None:
         self.slots = slots
         self.samples = samples
-        self._memory = memory
         self._view = memoryview(memory)
-
-    def _cell(self, slot: int) -> int:
-        assert 0 <= slot < self.slots
-        return _CELL * (1 + slot)
+        # Native and aligned, so that a stamp is one load or store: `struct` goes byte by byte, and a reader
+        # could meet a stamp half written.
+        self._stamps = self._view[_CELL : _CELL * (1 + slots)].cast("Q")[:: _CELL // 8]
 
     def _pieces(self, slot: int, start: int, stop: int) -> list[memoryview]:
         """The one or two stretches of memory that hold samples [start, stop)."""
+        assert 0 <= slot < self.slots
         assert 0 <= start <= stop <= start + self.samples
         base = _CELL * (1 + self.slots) + slot * self.samples * SAMPLE_BYTES
         first, count = start % self.samples, stop - start
@@ -97,7 +95,7 @@ class RingReader(_Ring):
         slot before it writes, so a copy made under the right stamp holds none of the next owner's samples.
         """
         data = b"".join(self._pieces(slot, start, stop))
-        if _GENERATION.unpack_from(self._memory, self._cell(slot))[0] != generation:
+        if self._stamps[slot] != generation:
             raise StaleGeneration(f"slot {slot} is past generation {generation}")
         if zlib.crc32(data) != crc:
             raise CorruptBlock(f"slot {slot}, samples {start} to {stop}")
@@ -120,7 +118,8 @@ class RingWriter(_Ring):
 
     def begin(self, slot: int, generation: int) -> None:
         """Give the slot to a generation. Before its first write."""
-        _GENERATION.pack_into(self._memory, self._cell(slot), generation)
+        assert 0 <= slot < self.slots
+        self._stamps[slot] = generation
 
     def write(self, slot: int, position: int, data: memoryview) -> int:
         """Put little-endian int16 samples at `position`; returns their CRC-32.
