@@ -148,6 +148,31 @@ def test_the_largest_values_do_not_saturate(root: Path, checkpoint: Checkpoint) 
         assert torch.from_numpy(logits).allclose(torch.tensor(sign * 768.0), rtol=1e-3)
 
 
+@torch.inference_mode()
+def test_a_full_stream_between_two_that_are_stepped_keeps_what_it_holds(gpt: OnnxGpt) -> None:
+    """It takes part in attention: what that leaves must lie past the last place that a stream may have."""
+    for slot, length in ((2, 9), (3, POSITIONS), (4, 2), (5, 30)):
+        gpt.reset(slot)
+        gpt.prefill(slot, rows(length, seed=slot), 0)
+    before = [gpt.save_prefix(slot, int(gpt.lengths[slot])) for slot in (3, 4)]
+    far = gpt.decode(torch.tensor([5, 2]), rows(2))
+    for slot, kept in zip((3, 4), before, strict=True):
+        after = gpt.save_prefix(slot, int(gpt.lengths[slot]))
+        assert after.cache.tobytes() == kept.cache.tobytes(), f"slot {slot}"
+    gpt.restore_prefix(6, gpt.save_prefix(2, 9))
+    assert torch.equal(gpt.decode(torch.tensor([6]), rows(2)[1:]), far[1:])
+
+
+@torch.inference_mode()
+def test_a_prompt_shorter_than_a_chunk_is_the_start_of_one(gpt: OnnxGpt) -> None:
+    gpt.reset(0)
+    whole = gpt.prefill(0, rows(CHUNK), 0)
+    for length in (1, 5, 17):
+        gpt.reset(1)
+        assert relative(gpt.prefill(1, rows(CHUNK)[:length], 0), whole[:length]) < 1e-5
+        assert gpt.lengths[1] == length
+
+
 def test_a_full_slot_and_a_gap_are_told(gpt: OnnxGpt) -> None:
     gpt.reset(0)
     with pytest.raises(AssertionError, match="longer"):

@@ -25,11 +25,13 @@ FADE: Final = 256
 class Schedule:
     """As much right context as the listener's lead leaves time for.
 
-    Sound is taken only when the lead runs low. So where generation outruns playback there are more steps each
+    A stream by itself has its sound taken only when the lead runs low. So where generation outruns playback
+    there are more steps each
     time: to look ahead to, up to `enough`, then to deliver, so that the lead grows, until it is so long that
     all is certain before it is wanted. Where it does not, the lookahead stays short, and never below `first`.
     An estimate costs as much as making several steps, so that the more streams share the machine, the more
-    each must be worth; from `crowd` streams on all sound is certain, and a sentence starts later.
+    each must be worth: from `crowd` streams on all sound is certain, a sentence starts later, and what is
+    certain goes out at once.
     """
 
     first: int = 6
@@ -44,7 +46,7 @@ class Schedule:
     urgent: int = 5
     """Steps of lead under which a delivery of `least` steps is worth it."""
     least: int = 8
-    crowd: int = 3
+    crowd: int = 2
     reserve: int = 24
     """Certain steps with which a sentence starts in a crowd."""
     piece: int = 16
@@ -61,12 +63,12 @@ class Schedule:
         `made`: steps of the sentence so far; `delivered`: samples of it that were taken; `lead`: samples that
         the listener has yet to hear, also of the sentences before; `streams`: how many are being made.
         """
-        if lead >= self.low * STEP:
-            return None
         ahead = made - -(-delivered // STEP)
         if streams >= self.crowd:
             worth = self.piece if delivered or lead else self.reserve
             return CONTEXT if ahead >= CONTEXT + worth else None
+        if lead >= self.low * STEP:
+            return None
         # With nothing in hand yet the listener does not wait for this: a start that holds is worth more.
         runs_out = delivered and lead < self.urgent * STEP
         worth = self.least if runs_out else self.chunk

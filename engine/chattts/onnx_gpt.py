@@ -1,8 +1,9 @@
 """The language model on ONNX Runtime: the backend for CPUs, with 8-bit weights where they were made.
 
-The same work as `gpt`, by the graph of `onnx_graph`. A slot is a lane of the cache. A decode runs over the
-lanes from the first that is asked for to the last; a lane in between that is not asked for is computed beside
-them, and what it leaves in the cache lies past its end, where its next step overwrites it.
+The same work as `gpt`, by the graph of `onnx_graph`. A slot is a lane of the cache. The attention of a decode
+runs over the lanes from the first that is asked for to the last; a lane in between that is not asked for is
+attended with beside them, and what that leaves in the cache lies past its end, where its next step overwrites
+it. All else runs over the rows that are asked for.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from torch import Tensor
 
 from engine.chattts.embed import CODEBOOKS, Embed
 from engine.chattts.layout import GptShape
-from engine.chattts.onnx_graph import POSITIONS, build_head, cache_names
+from engine.chattts.onnx_graph import POSITIONS, Floats, build_head, cache_names
 from engine.chattts.onnx_session import open_session
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 Cache = NDArray[np.generic]
 """Keys and values, in fp32 or in 8 bits as the graph has them."""
 CHUNK: Final = 32
-"""Positions of a product in prefill."""
+"""Most positions of a product in prefill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class OnnxGpt(Embed):
         provider: Provider = "cpu",
     ) -> None:
         """`model`: the graph of `onnx_graph`, as a file or in memory."""
-        assert max_positions + CHUNK <= POSITIONS
+        assert max_positions + 1 <= POSITIONS
         super().__init__(embed, dtype=torch.float32, device=torch.device("cpu"))
         self._shape = shape
         self._max_positions = max_positions
@@ -76,11 +77,11 @@ class OnnxGpt(Embed):
             # In torch this small product takes a tenth of a step: it runs on one thread, over padded rows.
             code_head = build_head(self.head_codes.numpy()).SerializeToString()
             self._code_head = open_session(code_head, threads=threads, provider=provider)
-        # A last chunk writes its padding past the end. Pages that no stream reaches are never committed.
+        # A lane that is not asked for writes one past its end. Pages not reached are never committed.
         kind: type[np.generic] = np.int8 if self._is_int8 else np.float32
-        self._cache = zeros(kind, (shape.layers, 2, slots, shape.kv_heads, max_positions + CHUNK, head))
+        self._cache = zeros(kind, (shape.layers, 2, slots, shape.kv_heads, max_positions + 1, head))
         self._lengths = [0] * slots
-        self._calls: dict[tuple[int, int, int], _Call] = {}
+        self._calls: dict[tuple[int, int], _Call] = {}
 
     @property
     def lengths(self) -> Tensor:
@@ -120,13 +121,10 @@ class OnnxGpt(Embed):
         assert start == self._lengths[slot], "prefill must go on where the slot ends"
         assert start + len(embeddings) <= self._max_positions, "the sentence is longer than its slot"
         found = torch.empty_like(embeddings)
-        call = self._call(slot, 1, CHUNK)
         for begin in range(0, len(embeddings), CHUNK):
             rows = embeddings[begin : begin + CHUNK]
-            call.x[0, : len(rows)] = rows.numpy()
-            call.x[0, len(rows) :] = 0.0
-            call.run([self._lengths[slot]])
-            found[begin : begin + CHUNK] = torch.from_numpy(call.hidden[0, : len(rows)])
+            hidden = self._call(slot, 1).run(rows[None].numpy(), [self._lengths[slot]], [0])
+            found[begin : begin + CHUNK] = torch.from_numpy(hidden[0])
             self._lengths[slot] += len(rows)
         return found
 
@@ -136,54 +134,60 @@ class OnnxGpt(Embed):
         assert len(set(chosen)) == len(chosen) == len(embeddings)
         assert all(self._lengths[slot] < self._max_positions for slot in chosen), "a slot is full"
         first, last = min(chosen), max(chosen)
-        call = self._call(first, last - first + 1, 1)
-        places = [slot - first for slot in chosen]
-        call.x[places, 0] = embeddings.numpy()
-        call.run(self._lengths[first : last + 1])
+        lengths = self._lengths[first : last + 1]
+        lanes = [slot - first for slot in chosen]
+        hidden = self._call(first, last - first + 1).run(embeddings[:, None].numpy(), lengths, lanes)
         for slot in chosen:
             self._lengths[slot] += 1
-        return torch.from_numpy(call.hidden[places, 0])
+        return torch.from_numpy(hidden[:, 0])
 
-    def _call(self, first: int, lanes: int, positions: int) -> _Call:
-        """The buffers and bindings of these lanes: as many as there are pairs of slots, made once each."""
-        key = (first, lanes, positions)
-        if key not in self._calls:
-            self._calls[key] = _Call(
-                self._session, self._cache[:, :, first : first + lanes], positions, self._shape
-            )
-        return self._calls[key]
+    def _call(self, first: int, lanes: int) -> _Call:
+        """The bindings of these lanes: as many as there are pairs of slots, made once each."""
+        if (first, lanes) not in self._calls:
+            cache = self._cache[:, :, first : first + lanes]
+            self._calls[first, lanes] = _Call(self._session, cache, self._shape)
+        return self._calls[first, lanes]
 
 
 class _Call:
-    """A run of the graph over fixed memory."""
+    """Runs of the graph over these lanes of the cache."""
 
-    def __init__(self, session: ort.InferenceSession, cache: Cache, positions: int, shape: GptShape) -> None:
+    def __init__(self, session: ort.InferenceSession, cache: Cache, shape: GptShape) -> None:
         lanes = cache.shape[2]
         self._session = session
-        self._positions = positions
-        self.x: NDArray[np.float32] = np.zeros((lanes, positions, shape.hidden), np.float32)
-        self.hidden: NDArray[np.float32] = np.zeros_like(self.x)
         self._past: NDArray[np.int32] = np.zeros(lanes, np.int32)
         self._total: NDArray[np.int32] = np.zeros((), np.int32)
+        self._rows: NDArray[np.int64] = np.zeros(lanes, np.int64)
         self._binding = session.io_binding()
-        for name, array in (("x", self.x), ("past", self._past), ("total", self._total)):
-            self._binding.bind_input(name, "cpu", 0, array.dtype, list(array.shape), array.ctypes.data)
-        self._bind_output("hidden", self.hidden)
+        for name, array in (("past", self._past), ("total", self._total), ("rows", self._rows)):
+            self._bind_input(name, array)
         for layer in range(shape.layers):
             keys, values, keys_out, values_out = cache_names(layer)
             for name, out, part in ((keys, keys_out, cache[layer, 0]), (values, values_out, cache[layer, 1])):
-                self._binding.bind_input(name, "cpu", 0, part.dtype, list(part.shape), part.ctypes.data)
+                self._bind_input(name, part)
                 self._bind_output(out, part)
+
+    def _bind_input(self, name: str, array: Cache) -> None:
+        self._binding.bind_input(name, "cpu", 0, array.dtype, list(array.shape), array.ctypes.data)
 
     def _bind_output(self, name: str, array: Cache) -> None:
         self._binding.bind_output(name, "cpu", 0, array.dtype, list(array.shape), array.ctypes.data)
 
-    def run(self, lengths: Sequence[int]) -> None:
-        """From `x` to `hidden`, for lanes of these lengths."""
+    def run(self, x: Floats, lengths: Sequence[int], lanes: Sequence[int]) -> Floats:
+        """Hidden states [B, T, H] of rows `x`, each in one of the lanes, which have these lengths."""
+        x = np.ascontiguousarray(x)
+        hidden = np.empty_like(x)
+        places = np.array(lanes, np.int64)
+        self._rows[:] = 0  # A lane without a row takes any.
+        self._rows[places] = np.arange(len(places))
         self._past[:] = lengths
-        self._past += self._positions - 1
+        self._past += x.shape[1] - 1
         self._total[...] = self._past.max() + 1
+        self._bind_input("x", x)
+        self._bind_input("lanes", places)
+        self._bind_output("hidden", hidden)
         self._session.run_with_iobinding(self._binding)
+        return hidden
 
 
 def zeros(kind: type[np.generic], shape: Sequence[int]) -> Cache:

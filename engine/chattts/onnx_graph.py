@@ -23,7 +23,7 @@ from engine.chattts.layout import GptShape
 Precision = Literal["fp32", "int8"]
 Floats = NDArray[np.float32]
 
-VERSION: Final = 3
+VERSION: Final = 5
 """Of the graph and its ranges: a file that another version wrote is stale."""
 POSITIONS: Final = 2048
 """That the graph can turn: the most that a lane of the cache may have."""
@@ -33,7 +33,7 @@ _ZERO: Final = 128
 in 16 bits, where they saturate. Of two unsigned ones it does not, at a tenth more time."""
 _MS: Final = "com.microsoft"
 _TINY: Final = 1e-9
-"""Added to a row's largest magnitude: a row of zeros has a scale too."""
+"""The least magnitude of a channel of the cache: one that is always zero has a scale too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,6 @@ class GraphBuilder:
         if precision == "int8":
             self.value("unit", np.array(1 / _LARGEST, np.float32))
             self.value("zero", np.array(_ZERO, np.uint8))
-            self.value("tiny", np.array(_TINY, np.float32))
 
     def value(self, name: str, array: NDArray[np.generic]) -> str:
         """A constant."""
@@ -90,10 +89,10 @@ class GraphBuilder:
         return self.node("Mul", [product, largest], [name])
 
     def _quantise(self, x: str) -> tuple[str, str]:
-        """Each row over its own largest magnitude, in 8 bits; and that magnitude."""
+        """Each row over its own largest magnitude, in 8 bits; and that magnitude. Of a row of zeros the share
+        is no number and its codes are any, but the product comes to zero by the magnitude."""
         size = self.node("Abs", [x], [f"{x}.abs"])
-        most = self.node("ReduceMax", [size, "axis"], [f"{x}.most"], keepdims=1)
-        largest = self.node("Add", [most, "tiny"], [f"{x}.largest"])
+        largest = self.node("ReduceMax", [size, "axis"], [f"{x}.largest"], keepdims=1)
         share = self.node("Div", [x, largest], [f"{x}.share"])
         return self.node("QuantizeLinear", [share, "unit", "zero"], [f"{x}.q"]), largest
 
@@ -112,8 +111,10 @@ def cache_names(layer: int) -> tuple[str, str, str, str]:
 def build(shape: GptShape, take: Callable[[str], Floats], ranges: Ranges | None = None) -> onnx.ModelProto:
     """`take`: a tensor of gpt/model.safetensors by name. `ranges`: for 8 bits; without them all is fp32.
 
-    Inputs: `x` [B, T, H]; `past` int32 [B], positions that each lane holds, plus T - 1; `total` int32 [],
-    the longest lane afterwards; keys and values [B, kv heads, S, d] by layer. Outputs: `hidden` [B, T, H],
+    Inputs: `x` [B, T, H], of B of the L lanes; `lanes` int64 [B], the lane of each row; `rows` int64 [L], the
+    row of each lane, any for a lane that has none: it takes part in attention alone, and what that leaves in
+    its cache lies past its end; `past` int32 [L], positions that each lane holds, plus T - 1; `total` int32,
+    the longest lane afterwards; keys and values [L, kv heads, S, d] by layer. Outputs: `hidden` [B, T, H],
     after the last norm, and the cache.
     """
     graph = GraphBuilder("fp32" if ranges is None else "int8")
@@ -121,17 +122,21 @@ def build(shape: GptShape, take: Callable[[str], Floats], ranges: Ranges | None 
     cosines, sines = rotations(POSITIONS, head, shape.theta)
     graph.value("cos", cosines)
     graph.value("sin", sines)
-    cache: list[int | str] = ["B", shape.kv_heads, "S", head]
-    inputs = [_tensor("x", ["B", "T", shape.hidden]), _integers("past", ["B"]), _integers("total", [])]
+    cache: list[int | str] = ["L", shape.kv_heads, "S", head]
+    inputs = [_tensor("x", ["B", "T", shape.hidden])]
+    inputs += [_integers("lanes", ["B"], TensorProto.INT64), _integers("rows", ["L"], TensorProto.INT64)]
+    inputs += [_integers("past", ["L"]), _integers("total", [])]
     outputs = [_tensor("hidden", ["B", "T", shape.hidden])]
-    x = "x"
+    sum, normal = "x", _norm(graph, shape, "x", "0.n1", take("layers.0.input_layernorm.weight"))
     for index in range(shape.layers):
-        x = _layer(graph, shape, take, index, x, ranges)
+        last = index + 1 == shape.layers
+        after = take("norm.weight" if last else f"layers.{index + 1}.input_layernorm.weight")
+        made = "hidden" if last else f"{index + 1}.n1"
+        sum, normal = _layer(graph, shape, take, index, (sum, normal), ranges, (made, after))
         keys, values, keys_out, values_out = cache_names(index)
         kind = TensorProto.FLOAT if ranges is None else TensorProto.INT8
         inputs += [helper.make_tensor_value_info(name, kind, cache) for name in (keys, values)]
         outputs += [helper.make_tensor_value_info(name, kind, cache) for name in (keys_out, values_out)]
-    _norm(graph, shape, x, "hidden", take("norm.weight"))
     return graph.model(inputs, outputs)
 
 
@@ -148,33 +153,38 @@ def _layer(
     shape: GptShape,
     take: Callable[[str], Floats],
     index: int,
-    x: str,
+    x: tuple[str, str],
     ranges: Ranges | None,
-) -> str:
+    norm_after: tuple[str, Floats],
+) -> tuple[str, str]:
+    """`x`: the running sum, and it after this layer's first norm. Returns the sum, and it after the norm that
+    follows, by the name and the weight of `norm_after`."""
+
     def weight(*names: str) -> Floats:
         return np.concatenate([take(f"layers.{index}.{name}.weight") for name in names])
 
     def named(name: str) -> str:
         return f"{index}.{name}"
 
-    normal = _norm(graph, shape, x, named("n1"), weight("input_layernorm"))
+    sum, normal = x
     qkv = graph.linear(
         normal, named("qkv"), weight("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
     )
-    mixed = _attention(graph, shape, index, qkv, ranges)
-    attended = graph.linear(mixed, named("o"), weight("self_attn.o_proj"))
-    x = graph.node("Add", [x, attended], [named("x1")])
-    normal = _norm(graph, shape, x, named("n2"), weight("post_attention_layernorm"))
+    attended = graph.linear(
+        _attention(graph, shape, index, qkv, ranges), named("o"), weight("self_attn.o_proj")
+    )
+    sum, normal = _add_norm(graph, shape, (sum, attended), named("n2"), weight("post_attention_layernorm"))
     gate = graph.linear(normal, named("gate"), weight("mlp.gate_proj"))
     up = graph.linear(normal, named("up"), weight("mlp.up_proj"))
     silu = graph.node("QuickGelu", [gate], [named("silu")], domain=_MS, alpha=1.0)
     gated = graph.node("Mul", [silu, up], [named("gated")])
     down = graph.linear(gated, named("down"), weight("mlp.down_proj"))
-    return graph.node("Add", [x, down], [named("x2")])
+    return _add_norm(graph, shape, (sum, down), *norm_after)
 
 
 def _attention(graph: GraphBuilder, shape: GptShape, index: int, qkv: str, ranges: Ranges | None) -> str:
     keys, values, keys_out, values_out = cache_names(index)
+    qkv = graph.node("Gather", [qkv, "rows"], [f"{index}.qkv.lanes"], axis=0)
     inputs = [qkv, "", "", keys, values, "past", "total", "cos", "sin"]
     eight: dict[str, Any] = {}
     if ranges is not None:
@@ -184,21 +194,32 @@ def _attention(graph: GraphBuilder, shape: GptShape, index: int, qkv: str, range
         ]
         inputs += ["", "", "", *scales]
         eight = {"k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL", "kv_cache_bit_width": 8}
-    return graph.node(
+    mixed = graph.node(
         "GroupQueryAttention",
         inputs,
-        [f"{index}.mixed", keys_out, values_out],
+        [f"{index}.mixed.lanes", keys_out, values_out],
         domain=_MS,
         num_heads=shape.heads,
         kv_num_heads=shape.kv_heads,
         do_rotary=1,
         **eight,
     )
+    return graph.node("Gather", [mixed, "lanes"], [f"{index}.mixed"], axis=0)
 
 
 def _norm(graph: GraphBuilder, shape: GptShape, x: str, name: str, weight: Floats) -> str:
     scale = graph.value(f"{name}.weight", weight)
     return graph.node("SimplifiedLayerNormalization", [x, scale], [name], axis=-1, epsilon=shape.eps)
+
+
+def _add_norm(
+    graph: GraphBuilder, shape: GptShape, terms: tuple[str, str], name: str, weight: Floats
+) -> tuple[str, str]:
+    """The sum of two, and it after a norm."""
+    scale = graph.value(f"{name}.weight", weight)
+    outputs = [name, "", "", f"{name}.sum"]
+    graph.node("SkipSimplifiedLayerNormalization", [*terms, scale], outputs, domain=_MS, epsilon=shape.eps)
+    return f"{name}.sum", name
 
 
 def rotations(positions: int, head: int, theta: float) -> tuple[Floats, Floats]:
@@ -216,5 +237,7 @@ def _tensor(name: str, shape: list[int | str]) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
 
 
-def _integers(name: str, shape: list[int | str]) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, TensorProto.INT32, shape)
+def _integers(
+    name: str, shape: list[int | str], kind: TensorProto.DataType = TensorProto.INT32
+) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, kind, shape)

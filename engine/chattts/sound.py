@@ -84,8 +84,10 @@ class Sound:
 
     def _take(self, slot: int, lookahead: int | None, is_fed: bool) -> Tensor:
         seam = self._slots[slot].seam
-        if lookahead is None or lookahead == CONTEXT:
-            return self._delivered(slot, seam.take()) if is_fed or lookahead else torch.zeros(0)
+        if lookahead == CONTEXT or (lookahead is None and is_fed and seam.delivered):
+            return self._delivered(slot, seam.take())
+        if lookahead is None:
+            return torch.zeros(0)
         estimate = self._vocoder.peek(slot, lookahead, skip=seam.ahead)
         return self._delivered(slot, seam.take(estimate))
 
